@@ -1,8 +1,8 @@
 """Megatron-Core 0.16 on a machine without CUDA: its CUDA calls answered by the CPU, inside one ``with`` block.
 
-Where CUDA exists it mends two slips of 0.16.1 and nothing else. Only this file knows of it. Redirected: ``torch.cuda.current_device`` and friends,
-``device="cuda"``, ``tensor.cuda()``, and the type names that the optimizer compares with. The function mode belongs to
-the thread that enters it.
+Where CUDA exists it mends two slips of 0.16.1 and nothing else. Only this file knows of it. Redirected:
+``torch.cuda.current_device`` and friends, ``device="cuda"``, ``tensor.cuda()``, and the type names that the optimizer
+compares with. The function mode belongs to the thread that enters it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ class _Stream:
         pass
 
 
+def _synchronize() -> None:
+    """The CPU is through with everything already."""
+
+
 def _numbers(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
     """What of a tensor Megatron needs on the host, read as it would read one of a device."""
     if not isinstance(tensor, torch.Tensor):
@@ -89,7 +93,7 @@ def cuda_calls_on_cpu() -> Iterator[None]:
     get = lambda *_, **__: generator.get_state()  # noqa: E731
     answers: dict[str, Any] = stream | {
         "current_device": lambda: STAND_IN,
-        "synchronize": lambda *_, **__: None,
+        "synchronize": lambda *_, **__: _synchronize(),
         "manual_seed": generator.manual_seed,
         "stream": lambda _s: _Stream(),
         "get_rng_state": get,

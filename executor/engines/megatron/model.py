@@ -128,6 +128,7 @@ def transformer_config(
         apply_rope_fusion=False,
         gradient_accumulation_fusion=False,
         batch_p2p_comm=device.type != "cpu",
+        batch_p2p_sync=False,  # with it the host waits for the device behind every transfer, for old releases of torch
         calculate_per_token_loss=True,
         deallocate_pipeline_outputs=True,
         **RECOMPUTE[recompute],

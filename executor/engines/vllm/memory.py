@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from executor.memory import note_peak_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -36,10 +38,12 @@ class SleepingEngine:
         self._llm = llm
 
     def release_cache(self) -> None:
+        note_peak_memory()
         self._llm.sleep(level=0)
         self._llm.release_kv_cache_memory()
 
     def release(self) -> None:
+        note_peak_memory()
         self._llm.sleep(level=2)
 
     def restore_weights(self) -> None:
@@ -50,6 +54,7 @@ class SleepingEngine:
 
     def _wake(self, tag: str) -> None:
         if self._llm.llm_engine.is_sleeping():
+            note_peak_memory()
             self._llm.wake_up(tags=[tag])
 
 

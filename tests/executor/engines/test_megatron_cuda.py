@@ -1,4 +1,4 @@
-"""Protects Megatron-Core where CUDA exists and Transformer Engine does not: what 0.16.1 forgets is mended there, too."""
+"""Protects Megatron-Core on GPUs without Transformer Engine: what 0.16.1 forgets is mended there, too."""
 
 import importlib.util
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.worker.device_time import kernels_into
+from executor.device_time import kernels_into
 from hybridmap.job.load import load_job
 from hybridmap.validation.implementation import compare_builds
 from profiles.store import load_device
