@@ -144,6 +144,7 @@ def _expert_settings(arch: Architecture, layout: MegatronLayout, device: torch.d
     return {
         "num_moe_experts": arch.num_experts,
         "moe_router_topk": arch.experts_per_token,
+        "moe_router_pre_softmax": not arch.routes_add_to_one,
         "moe_ffn_hidden_size": arch.ffn,
         "moe_router_load_balancing_type": "none",
         "moe_aux_loss_coeff": 0.0,
