@@ -233,7 +233,8 @@ TABLE = Path(__file__).parent / "calls.md"
 HEAD = """# Calls of engines on pretended GPUs
 
 A Llama of two layers and 32 hidden on one rank of the degrees in `calls.py`, in bf16, without values: what does not
-depend on a device's speed. Not run on a GPU. Written by `python -m tests.executor.device_shim.calls --table`.
+depend on a device's speed. The host waits where it reads, copies at once or synchronises. Not run on a GPU. Written by
+`python -m tests.executor.device_shim.calls --table`.
 
 | engine | call | CPU tensors in collectives | host waits | peak KiB |
 |---|---|---|---|---|

@@ -70,6 +70,7 @@ class AsleepVllm(NativeGenerator):
 
     def load(self):
         super().load()
+        self.started_beside_bytes = self.trainer_bytes()
         self.events = []
         self.asleep = set()
         engine = SimpleNamespace(is_sleeping=lambda: bool(self.asleep))
@@ -124,6 +125,10 @@ def test_cache_and_trainer_are_never_there_together():
 
     engine = HybridEngine(ONE, EngineSpec(model).training_engine(identity, "", ONE), generator)
     engine.load()
+    assert engine.generator.started_beside_bytes == 0
+    alone = EngineSpec(model).training_engine(identity, "", ONE)
+    alone.load()
+    assert all(torch.equal(found, engine.trainer.tensors()[name]) for name, found in alone.tensors().items())
     engine.generator.events.clear()
     engine.to_generation()
     assert list(dict.fromkeys(engine.generator.events)) == [

@@ -49,6 +49,15 @@ def test_a_mixture_without_grouped_products_differs(facts):
     assert "grouped_experts" not in differing(job, ENGINES, HOPPER | {"aten::_grouped_mm"})
 
 
+def test_an_all_reduce_by_nccl_is_no_kernel_of_the_engine(facts):
+    """Our ranks see one GPU each, where vLLM's own kernel, which is priced, finds no neighbour."""
+    what = "all-reduce of generation"
+    graphed = ("cudaGraphLaunch", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    assert differing(facts, ENGINES, HOPPER, graphed)[what] == ("own", "nccl")
+    own = ("cudaGraphLaunch", "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)")
+    assert what not in differing(facts, ENGINES, HOPPER, own)
+
+
 def test_flash_attention_2_is_the_newest_where_a_device_has_no_later_one(facts):
     older = replace(facts, device=load_device("a100-80gb-sxm"))
     assert "attention_kernel" not in differing(older, ENGINES, {"flash_fwd_kernel"})
