@@ -96,11 +96,10 @@ def measure_all(
 def calibrated_by(measured: Sequence[Timeline], plan: Plan, facts: Facts) -> Facts:
     """Facts with what a few iterations of one plan, of all its rounds, say of the prices."""
     from hybridmap.calibration.learn import learn
-    from hybridmap.commands.validate import without_dispatch
     from hybridmap.runlogs.read import log_of
 
     log = log_of(spread_over(measured, CALIBRATED_ON), BASE)
-    return calibrated(facts, layer_of([learn(log, plan, without_dispatch(facts), between_calls=False).file]))
+    return calibrated(facts, layer_of([learn(log, plan, facts).file]))
 
 
 def spread_over(measured: Sequence[Any], num: int) -> list[Any]:
