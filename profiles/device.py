@@ -263,6 +263,10 @@ class DeviceProfile:
         found = self.tables.fastest("moe", "routed experts", ask, dtype) if tuned else None
         return self.spec.kernels.spaced(found or self.tables.price("moe", "routed experts", ask, dtype))
 
+    def has_experts(self, dtype: str) -> bool:
+        """Whether experts in a number format were measured with kernels that the engine runs."""
+        return any(dtype in self.tables.lookup(name).dtypes for name in self.tables.names("moe", dtype))
+
     @property
     def measures_expert_exchange(self) -> bool:
         """Whether there is a table of DeepEP's dispatch and combine."""

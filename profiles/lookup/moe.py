@@ -86,6 +86,11 @@ class MoeLookup:
         """Every grid of the table."""
         return self._grids.grids()
 
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Number formats that the table has."""
+        return frozenset(dtype for dtype, _ in self._grids.prefixes)
+
     def _table_floor(self, key: Key, tokens: Floats) -> Floats:
         shape = [float(str(x)) for x in key[2:]]
         return moe_floor(self._reference, tokens, shape, str(key[0]))

@@ -53,6 +53,17 @@ BORROWED = (
         source="vLLM's fused_moe/oracle/fp8.py: FLASHINFER_CUTLASS (TensorRT-LLM's kernels) is the first that supports "
         "FP8 with block scales on Hopper; 0.14 takes DeepGEMM or Triton, 0.17 Triton where experts are sliced",
     ),
+    Borrowed(
+        *("moe", "mxfp4_mxfp8", r"\bG?B[23]00\b", "vllm", "0.10", "100.0", "sglang"),
+        source="vLLM's fused_moe/oracle/mxfp4.py: TensorRT-LLM's generated kernels through FlashInfer, as SGLang runs "
+        "them; vLLM's own table holds them for DeepSeek-V4's shapes alone",
+    ),
+    Borrowed(
+        *("moe", "nvfp4", r"\bG?B300\b", "tensorrt-llm", "1.0", "100.0", "vllm"),
+        source="its own table of B300 and GB300 was timed without its generated kernels: 40 to 60 us for one token and "
+        "two to three times B200's time for thousands, where it is 20 us and the fastest on B200; vLLM runs those "
+        "kernels through FlashInfer, as fast on B300 as on B200",
+    ),
 )
 
 NEWEST_FIRST = {("moe", "vllm"), ("custom_all_reduce", "tensorrt-llm")}

@@ -154,8 +154,28 @@ def expert_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, row
     formats = formats_of(shape, precision)
     same = np.zeros(rows.shape, dtype=np.int64)
     tp, groups = layouts.tp[:, None] + same, layouts.ep[:, None] + same
-    experts = moe.experts_decode(facts, shape, rows, tp, groups, formats.experts, formats.shared_experts)
+    dtype = expert_kernels(facts, formats.experts)
+    experts = moe.experts_decode(facts, shape, rows, tp, groups, dtype, formats.shared_experts)
     return experts * (shape.num_moe_layers / shape.num_layers)
+
+
+def expert_kernels(facts: Facts, dtype: str) -> str:
+    """Number format under which tables hold the kernels that run an engine's routed experts.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    dtype
+        Number format of the experts' weights.
+
+    Returns
+    -------
+    str
+        The same, or MXFP4 with MXFP8 activations where engine and device have it.
+    """
+    narrow = dtype == "mxfp4" and facts.generation.mxfp8_activations and facts.device.has_experts("mxfp4_mxfp8")
+    return "mxfp4_mxfp8" if narrow else dtype
 
 
 def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Floats, ranks: Ints) -> Priced:
