@@ -202,15 +202,15 @@ def _least_cache_read(cells: Mapping[str, Any], shape: ModelShape, spec: DeviceS
     return (prompt + response / 2.0) * 2.0 * shape.kv_width * shape.num_full_layers * element
 
 
-def check_running(cells: Mapping[str, Any], load: Load, kv_tokens: int) -> None:
+def check_running(cells: Mapping[str, Any], load: Load, room: int) -> None:
     """Whether a closed loop ran the requests that it states, by Little's law on its own latencies.
 
     Parameters
     ----------
     cells, load
         The row, and its load.
-    kv_tokens
-        That the engine's cache holds: what does not fit waits, and the row may say so.
+    room
+        Requests that the engine's cache holds: what does not fit waits, and the row may say so.
 
     Raises
     ------
@@ -218,8 +218,7 @@ def check_running(cells: Mapping[str, Any], load: Load, kv_tokens: int) -> None:
         Fewer than half of the stated requests were past their first token at once, though the cache holds as many.
     """
     ttft, tpot = number(cells.get("ttft_ms")), number(cells.get("tpot_ms"))
-    longest = load.input_tokens + load.output_tokens
-    held = min(load.concurrency, kv_tokens // longest)
+    held = min(load.concurrency, room)
     if not ttft or not tpot or load.output_tokens < load.input_tokens / 8:
         return
     decoding_ms = (load.output_tokens - 1) * tpot

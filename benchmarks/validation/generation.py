@@ -33,7 +33,7 @@ from simulator.cost.formats import weight_bytes
 from simulator.facts import Facts, RoleSpec
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import kv_tokens, serve_on
+from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
 from simulator.serving.run import Load
 
 if TYPE_CHECKING:
@@ -151,9 +151,12 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
         front_end_s_per_prompt_token=engine.front_end_s_per_prompt_token,
     )
     if kind == "closed":
-        check_running(cells, load, kv_tokens(facts, shape, layout, precision))
+        longest = load.input_tokens + load.output_tokens
+        longest += tokens_of_a_sequence(facts, shape, layout, precision, longest)
+        check_running(cells, load, kv_tokens(facts, shape, layout, precision) // longest)
     if kind == "static":  # the batch was chosen to fit; its cache holds it exactly
-        need = load.num_requests * (load.input_tokens + load.output_tokens)
+        longest = load.input_tokens + load.output_tokens
+        need = load.num_requests * (longest + tokens_of_a_sequence(facts, shape, layout, precision, longest))
         layout = _with_cache(layout, facts, shape, need)
     return _Run(kind, facts, shape, layout, precision, load, (*assumed, *more))
 

@@ -193,7 +193,8 @@ def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Float
         widths += [(formats.shared_experts, shape.hidden + shape.moe.shared_ffn / ranks, 1.0 - dense)]
     parts = Priced.zero(rows.shape)
     for dtype, width, share in widths:
-        if dtype in QUANTIZED_ACTIVATIONS and dtype not in facts.generation.fused_quantization:
+        quantizes = dtype in QUANTIZED_ACTIVATIONS and facts.device.spec.computes(dtype)
+        if quantizes and dtype not in facts.generation.fused_quantization:
             parts = parts + facts.device.memory_bound(3.0 * rows * width, 2.0) * share
     return parts
 
@@ -354,7 +355,7 @@ def mla_dtype(facts: Facts, attention: str) -> str:
     str
         ``fp8_block`` for either FP8, else the plain format.
     """
-    return "fp8_block" if attention.startswith("fp8") else facts.plain_dtype
+    return "fp8_block" if attention.startswith("fp8") and facts.device.spec.computes("fp8") else facts.plain_dtype
 
 
 def kv_dtype(facts: Facts, precision: str) -> str:
@@ -372,7 +373,8 @@ def kv_dtype(facts: Facts, precision: str) -> str:
     str
         ``fp8``, or the plain format.
     """
-    return "fp8" if precision in facts.generation.fp8_cache_with else facts.plain_dtype
+    narrow = precision in facts.generation.fp8_cache_with and facts.device.spec.computes("fp8")
+    return "fp8" if narrow else facts.plain_dtype
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:

@@ -12,7 +12,7 @@ from simulator.cost.engine_memory import generation_working_bytes
 from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import kv_tokens, serve_on
+from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
 from simulator.serving.prices import tabulate
 from simulator.serving.run import Load
 from tests.builders import make_facts
@@ -85,6 +85,19 @@ def test_the_cache_is_what_the_engines_rule_leaves() -> None:
     assert kv_tokens(vllm, QWEN, layout(8, attention_dp=2), "bf16") > 0
     stated = layout(2).model_copy(update={"kv_cache_bytes": 131072 * 1000})
     assert kv_tokens(vllm, QWEN, stated, "bf16") == 1000
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b-it", "qwen3.5-35b-a3b"])
+def test_windows_and_states_are_held_by_those_that_run_and_not_by_every_slot(name: str) -> None:
+    """Cache for all of a thousand slots once left none for the few that run, so more clients got fewer tokens."""
+    facts, shape = make_facts("grpo", device="h200-sxm", generation="vllm@0.32"), load_model(name)
+    held = [kv_tokens(facts, shape, layout(2, slots), "bf16") for slots in (2048, 1)]
+    assert held[0] > 0.95 * held[1], "the logits of all slots alone"
+    assert tokens_of_a_sequence(facts, shape, layout(2), "bf16", 2048) > 0
+    rates = [serve_on(facts, shape, layout(2, n), Load(1024, 256, n, 2 * n)) for n in (128, 1024)]
+    assert rates[1].throughput_tokens_per_s > 0.9 * rates[0].throughput_tokens_per_s
+    assert tokens_of_a_sequence(facts, load_model("gemma-3-27b-it"), layout(2), "bf16", 64) == 64 * 52 // 10 + 1
+    assert tokens_of_a_sequence(facts, QWEN, layout(2), "bf16", 2048) == 0
 
 
 def test_a_model_that_leaves_no_cache_is_refused() -> None:

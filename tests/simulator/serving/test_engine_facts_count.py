@@ -67,6 +67,7 @@ SWITCHES = {
     "custom_all_reduce": False,
     "fp8_cache_with": ("fp8",),
     "fused_quantization": ("fp8",),
+    "mxfp8_activations": True,
     "grouped_query_kernels": (),
     "window_frees_cache": False,
     "share_holds_activations": False,
@@ -97,7 +98,8 @@ def test_every_rule_is_turned() -> None:
 
 @pytest.mark.parametrize("name", sorted(SWITCHES))
 def test_every_rule_changes_a_prediction(name: str) -> None:
-    facts = make_facts("grpo", "gpt-oss-20b", device="h100-80gb-sxm", generation="vllm@0.12")
+    device, precision = ("b200-sxm", "mxfp4") if name == "mxfp8_activations" else ("h100-80gb-sxm", "fp8")
+    facts = make_facts("grpo", "gpt-oss-20b", device=device, generation="vllm@0.12")
     facts = replace(facts, workload=replace(facts.workload, samples_per_prompt=8))
     assert getattr(facts.generation, name) != SWITCHES[name]
     turned = replace(facts, generation=replace(facts.generation, **{name: SWITCHES[name]}))
@@ -105,10 +107,10 @@ def test_every_rule_changes_a_prediction(name: str) -> None:
     layouts = GenerationLayouts.of([layout])
 
     def all_of(facts: Facts) -> list[float]:
-        cost = generate.generation_cost(facts, shape, layouts, "fp8").time.s
+        cost = generate.generation_cost(facts, shape, layouts, precision).time.s
         served = serve_on(
-            facts, shape, layout, Load(6144, 1024, 80, 100), "fp8"
+            facts, shape, layout, Load(6144, 1024, 80, 100), precision
         )  # two prompts are over a step's budget
-        return [*cost, served.ttft_s, served.tpot_s, kv_tokens(facts, shape, layout, "fp8")]
+        return [*cost, served.ttft_s, served.tpot_s, kv_tokens(facts, shape, layout, precision)]
 
     assert not np.allclose(all_of(facts), all_of(turned), rtol=1e-9), f"{name}: no prediction reads it"
