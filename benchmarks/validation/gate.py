@@ -128,6 +128,7 @@ def check_generation(
     layout: GenerationLayout,
     precision: str,
     weights_bytes: float,
+    given: float = 1.0,
 ) -> None:
     """Whether an inference row can be what it states.
 
@@ -137,6 +138,8 @@ def check_generation(
         The row; its model, device and layout; number format of its weights.
     weights_bytes
         Of one GPU.
+    given
+        Tokens that a step gives each sequence, as the row's drafts say.
 
     Raises
     ------
@@ -157,13 +160,13 @@ def check_generation(
         raise _failed(f"{layout.ep} groups do not divide {experts} experts")
     if weights_bytes > spec.memory_bytes:
         raise _failed(f"weights of {weights_bytes / GIB:.0f} GiB a GPU exceed its {spec.memory_bytes / GIB:.0f} GiB")
-    _check_rates(cells, shape, spec, gpus, precision, weights_bytes * gpus)
+    _check_rates(cells, shape, spec, gpus, precision, weights_bytes * gpus / given)
 
 
 def _check_rates(
     cells: Mapping[str, Any], shape: ModelShape, spec: DeviceSpec, gpus: int, precision: str, weights: float
 ) -> None:
-    """Operations a second of all GPUs, and bytes a second of a decode step that reads its weights once.
+    """Operations a second of all GPUs, and bytes of ``weights`` a second, which are read for each token of a sequence.
 
     Of a rate that no latency stands beside: its operations and, one after another with them, its reads of the cache.
     """

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.validation.devices import device_profile
+from benchmarks.validation.drafts import stated_speculation
 from benchmarks.validation.gate import check_generation, check_running, contradicted, duplicates
 from benchmarks.validation.guard import each
 from benchmarks.validation.names import (
@@ -52,7 +53,6 @@ per client, the first of which arrive all at once."""
 _BLOCK_SCALED = re.compile(r"deepseek-v3|qwen3|minimax-m2|glm-[45]")
 """Models whose vendor's FP8 checkpoint has scales of blocks."""
 
-_SPECULATIVE = re.compile(r"speculat|medusa|eagle|draft model|lookahead decoding|\bmtp\b", re.IGNORECASE)
 _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", re.IGNORECASE)
 
 
@@ -127,8 +127,6 @@ def _predict(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
 
 def _run_of(cells: Mapping[str, Any]) -> _Run:
     words = " ".join(text_of(cells.get(column)) for column in ("row_kind", "backend", "model", "notes"))
-    if _SPECULATIVE.search(words):
-        raise NotPredicted("speculative decoding is not modelled")
     if _DISAGGREGATED.search(words):
         raise NotPredicted("prefill and decode on engines of their own are not modelled")
     kind = _kind(cells)
@@ -140,9 +138,12 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
     layout, gpus = _layout(cells, kind, int(engine.max_num_seqs))
     group = ClusterGroup.of(device.spec, max(1, -(-gpus // device.spec.gpus_per_node)))
     trainer = load_training_engine(default_engine("training"))
-    facts = Facts("grpo", {"actor": RoleSpec(shape, precision)}, work, group, device, trainer, engine)
+    drafts, about_drafts = stated_speculation(cells)
+    roles = {"actor": RoleSpec(shape, precision)}
+    facts = Facts("grpo", roles, work, group, device, trainer, engine, speculation=drafts)
     weights = weight_bytes(shape, GenerationLayouts.of([layout]), precision)
-    check_generation(cells, shape, device.spec, layout, precision, weights)
+    given = 1.0 if drafts is None else drafts.tokens_per_step
+    check_generation(cells, shape, device.spec, layout, precision, weights, given)
     load, more = _load(cells, kind, layout)
     load = replace(
         load,
@@ -158,7 +159,7 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
         longest = load.input_tokens + load.output_tokens
         need = load.num_requests * (longest + tokens_of_a_sequence(facts, shape, layout, precision, longest))
         layout = _with_cache(layout, facts, shape, need)
-    return _Run(kind, facts, shape, layout, precision, load, (*assumed, *more))
+    return _Run(kind, facts, shape, layout, precision, load, (*assumed, *about_drafts, *more))
 
 
 def _with_cache(layout: GenerationLayout, facts: Facts, shape: ModelShape, tokens: int) -> GenerationLayout:

@@ -60,8 +60,8 @@ BORROWED = (
     ),
     Borrowed(
         *("moe", "mxfp4", r"\bG?H\d{2,3}\b|\bL40S\b", "sglang", "0.5", "", "vllm"),
-        source="SGLang's server_args.py takes triton_kernel for gpt-oss before Blackwell: OpenAI's kernels, as vLLM and "
-        "TensorRT-LLM do, whose tables agree; its own table was timed with others that take twice as long",
+        source="SGLang's server_args.py takes triton_kernel for gpt-oss before Blackwell: OpenAI's kernels, as vLLM "
+        "and TensorRT-LLM do, whose tables agree; its own table was timed with others that take twice as long",
     ),
     Borrowed(
         *("moe", "nvfp4", r"\bG?B300\b", "tensorrt-llm", "1.0", "", "vllm"),

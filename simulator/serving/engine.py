@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_layer, engine_memory
 from simulator.cost.formats import weight_bytes
+from simulator.cost.speculation import checked_tokens, draft_weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.serving.loop import serve
 from simulator.serving.prices import tabulate
@@ -31,15 +32,14 @@ def serve_on(facts: Facts, shape: ModelShape, layout: GenerationLayout, load: Lo
     layouts = GenerationLayouts.of([layout])
     longest = load.input_tokens + load.output_tokens
     scheduler = scheduler_of(facts, shape, layout, precision, longest)
-    tokens = max(scheduler.token_budget, layout.max_num_seqs) + layout.max_num_seqs
+    decoding = layout.max_num_seqs * int(checked_tokens(facts))
+    tokens = max(scheduler.token_budget, decoding) + decoding
     prices = tabulate(facts, shape, layouts, precision, tokens, longest, sustained=load.at_once)
     return serve(scheduler, load, prices)
 
 
-def scheduler_of(
-    facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str, longest: int
-) -> Scheduler:
-    """The rules that the engine's facts state, with the cache that ``layout`` leaves; ``longest`` sequence in tokens."""
+def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str, longest: int) -> Scheduler:
+    """The rules that the engine's facts state, with the cache that ``layout`` leaves; ``longest`` in tokens."""
     engine = facts.generation
     return Scheduler(
         mixes=engine.scheduler != "prefill-first",
@@ -56,7 +56,7 @@ def scheduler_of(
 
 
 def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str) -> int:
-    """Tokens that the cache of one replica holds: all attention copies together, in layers that keep whole sequences."""
+    """Tokens that the cache of one replica, all attention copies, holds in layers that keep whole sequences."""
     layouts = GenerationLayouts.of([layout])
     pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
     whole, _ = _keeping_layers(facts, shape)
@@ -100,6 +100,7 @@ def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
     """Cache bytes of one GPU of an engine that has it for itself: a share of all memory, or of what weights leave."""
     engine, whole = facts.generation, float(facts.memory_capacity_bytes)
     kept = weight_bytes(shape, layouts, precision)
+    kept += float(draft_weight_bytes(facts, shape, layouts, DTYPE_BYTES[precision])[0])
     if engine.share_holds_activations:
         kept += float(engine_memory.generation_working_bytes(facts, shape, layouts)[0])
     if engine.kv_share_of_free:

@@ -113,8 +113,10 @@ class _Loop:
 
     def _may_admit(self) -> bool:
         """Whether the cache holds the first that waits; what else it needs is seen when the step is planned."""
-        rules = self.scheduler
-        return bool(self.waiting) and self.held + self.waiting[0].missing + rules.tokens_of_a_sequence <= rules.kv_tokens
+        if not self.waiting:
+            return False
+        taken = self.waiting[0].missing + self.scheduler.tokens_of_a_sequence
+        return self.held + taken <= self.scheduler.kv_tokens
 
     def _make_room(self) -> bool:
         """Evict the newest requests until the next decode step fits; whether any was evicted."""

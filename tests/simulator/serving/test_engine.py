@@ -15,6 +15,7 @@ from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
 from simulator.serving.prices import tabulate
 from simulator.serving.run import Load
+from simulator.speculation import Speculation
 from tests.builders import make_facts
 
 QWEN = load_model("qwen3-32b")
@@ -39,6 +40,36 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
                 times = prices.decode_steps_s(active, active * context, steps)
                 few = prices.few_decode_steps_s(active, active * context, steps)
                 assert few == pytest.approx((times[:-1].sum(), times.sum()), rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.32", "tensorrt-llm@1.0"])
+def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine: str) -> None:
+    drafts = Speculation((0.9, 0.7))
+    facts = replace(make_facts("grpo", device="h100-80gb-sxm", generation=engine), speculation=drafts)
+    layouts = GenerationLayouts.of([layout(4)])
+    prices = tabulate(facts, QWEN, layouts, "bf16", 4096, 4096)
+    for active, context in ((1, 500), (24, 1000), (64, 4000)):
+        one = np.asarray([[float(active)]])
+        direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
+        direct -= active * facts.generation.rollout_s_per_sequence
+        steps = prices.decode_steps_s(active, active * context, 3)
+        assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
+        assert prices.few_decode_steps_s(active, active * context, 3)[1] == pytest.approx(steps.sum())
+        alone = prices.mixed_step_s(0, 0, [(512, 0)], 1)
+        beside = prices.mixed_step_s(active, active * context, [(512, 0)], active + 1)
+        assert 0.3 * alone < beside < alone + direct
+
+
+def test_drafts_help_few_clients_more_than_many() -> None:
+    facts = make_facts("grpo", "deepseek-v3", device="h200-sxm", generation="sglang@0.5")
+    with_drafts = replace(facts, speculation=Speculation((0.85, 0.7, 0.5)))
+    shape, eight = load_model("deepseek-v3"), layout(8, 256)
+    gains = []
+    for clients in (1, 256):
+        load = Load(512, 128, clients, 2 * clients)
+        plain, drafted = (serve_on(f, shape, eight, load, "fp8_block").tpot_s for f in (facts, with_drafts))
+        gains.append(plain / drafted)
+    assert gains[0] > 1.3 and gains[0] > gains[1]
 
 
 def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:

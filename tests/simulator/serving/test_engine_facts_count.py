@@ -13,6 +13,7 @@ from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import kv_tokens, serve_on
 from simulator.serving.run import Load
+from simulator.speculation import Speculation
 from tests.builders import make_facts
 
 MODEL = load_model("qwen3-8b")
@@ -68,6 +69,7 @@ SWITCHES = {
     "fp8_cache_with": ("fp8",),
     "fused_quantization": ("fp8",),
     "mxfp8_activations": True,
+    "drafts_in_graph": True,
     "grouped_query_kernels": (),
     "window_frees_cache": False,
     "share_holds_activations": False,
@@ -101,6 +103,7 @@ def test_every_rule_changes_a_prediction(name: str) -> None:
     device, precision = ("b200-sxm", "mxfp4") if name == "mxfp8_activations" else ("h100-80gb-sxm", "fp8")
     facts = make_facts("grpo", "gpt-oss-20b", device=device, generation="vllm@0.12")
     facts = replace(facts, workload=replace(facts.workload, samples_per_prompt=8))
+    facts = replace(facts, speculation=Speculation((0.8, 0.6)) if name == "drafts_in_graph" else None)
     assert getattr(facts.generation, name) != SWITCHES[name]
     turned = replace(facts, generation=replace(facts.generation, **{name: SWITCHES[name]}))
     shape, layout = load_model("gpt-oss-20b"), ONE.model_copy(update={"max_num_seqs": 2})
