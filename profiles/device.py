@@ -288,7 +288,7 @@ class DeviceProfile:
         def of_weights_alone(table: MoeLookup) -> Priced:
             return table.of_weights_alone(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
 
-        if tuned:
+        if tuned and self.has_experts(dtype):
             return self.spec.kernels.spaced(self.tables.fastest("moe", "routed experts", ask, dtype))
         return self._in_format("moe", "routed experts", dtype, ask, of_weights_alone)
 
