@@ -59,7 +59,7 @@ def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precisi
     """Tokens that the cache of one replica, all attention copies, holds in layers that keep whole sequences."""
     layouts = GenerationLayouts.of([layout])
     pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
-    whole, _ = _keeping_layers(facts, shape)
+    whole, _ = engine_memory.keeping_layers(facts, shape)
     if not whole:
         return layout.max_num_seqs * shape.max_position
     return int(pool / (_layer_bytes(facts, shape, layouts, precision) * whole)) * layout.attention_dp
@@ -73,20 +73,13 @@ def tokens_of_a_sequence(
     Engines give it to those that run, not to every slot: pages of one pool are as large in all layers.
     """
     layouts = GenerationLayouts.of([layout])
-    whole, windowed = _keeping_layers(facts, shape)
+    whole, windowed = engine_memory.keeping_layers(facts, shape)
     if not whole:
         return 0
     layer = _layer_bytes(facts, shape, layouts, precision)
     state = float(engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)[0])
     state += layer * windowed * min(shape.sliding_window or 0, longest)
     return math.ceil(state / (layer * whole))
-
-
-def _keeping_layers(facts: Facts, shape: ModelShape) -> tuple[int, int]:
-    """Attention layers that keep whole sequences, and those that keep a window's tokens alone."""
-    if not facts.generation.window_frees_cache:
-        return shape.num_attention_layers, 0
-    return shape.num_full_layers, shape.num_sliding_layers
 
 
 def _layer_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
