@@ -62,10 +62,10 @@ COMMIT = re.compile(r",?\s*\b[A-Za-z]+ [0-9a-f]{8}\b")
 """``bridge 372b8f03``: a day of a development version."""
 
 
-ROW_ERROR = 0.10
+ROW_ERROR = 0.08
 """Relative: rows of a family lie this far from their mean (robust standard deviation over the published training rows):
 a run's own noise, and sizes and layouts whose parts are off by unlike shares."""
-FAMILY_ERROR = 0.08
+FAMILY_ERROR = 0.06
 """Relative: the means of those families lie this far from the prices (robust, too)."""
 
 

@@ -43,6 +43,9 @@ LEAST_VARIANCE = 1e-12
 MOST_LOG = 7.0
 """A factor of a thousand is a mistake."""
 
+UNMOVED = 1.0
+"""A factor that changes nothing."""
+
 MOST_MEMORY = 3.0
 """Passes that need three times what is priced are another program's."""
 
@@ -95,6 +98,7 @@ class CalibrationFile(_Section):
     ``of_calls`` is the covariance of how far whole calls are off, where such seconds were learned with the factors.
     ``computed_from`` hashes the steps, the plan and the prices that it was learned from, ``digest`` what it says; both
     are empty in a file from before they were written, ``digest`` in one that somebody wrote as their own.
+    ``dispatch`` multiplies what comes before a call, of which runs of our own executor tell.
     """
 
     schema_version: Literal[2] = 2
@@ -114,6 +118,7 @@ class CalibrationFile(_Section):
     prior_scale: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     seconds_per_sample: dict[str, Seconds] = {}
     seconds_deviations: dict[str, Seconds] = {}
+    dispatch: Annotated[float, Field(ge=0.01, le=100)] = UNMOVED
     stages: tuple[Stage, ...] = ()
     lengths: LearnedLengths | None = None
     memory_gib: Seconds | None = None
@@ -149,6 +154,7 @@ class Calibration:
 
     The seconds are those of the controller's calls by key, and by API what other calls take beside their price.
 
+    ``dispatch`` multiplies what comes before calls.
     ``source`` says what it was learned from, ``learned`` which factors, and ``apart`` in which its runs contradict each
     other; ``memory`` multiplies what passes need.
     ``covariance`` is that of the logarithms of ``FACTORS``, from which intervals are computed; ``digest`` is that of
@@ -164,6 +170,7 @@ class Calibration:
     apart: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
     memory: float = 1.0
+    dispatch: float = UNMOVED
 
     @property
     def hashed(self) -> tuple[str, ...]:
@@ -205,5 +212,6 @@ def factors_of_calls(factors: Mapping[str, float]) -> dict[str, float]:
 
 
 def digest_of(file: CalibrationFile) -> str:
-    """Hash of what a layer says; where it is from does not count."""
-    return hashlib.sha256(file.model_dump_json(exclude={"computed_from", "digest"}).encode()).hexdigest()
+    """Hash of what a layer says; where it is from does not count, nor a later field that is at its default."""
+    unsaid = {"computed_from", "digest"} | ({"dispatch"} if file.dispatch == UNMOVED else set())
+    return hashlib.sha256(file.model_dump_json(exclude=unsaid).encode()).hexdigest()

@@ -257,7 +257,10 @@ class TrainingEngine(_Engine):
     wake_s: float = 0.0
     dispatch_s: float = 0.0
     dispatch_local_s: float = 0.0
+    dispatch_iteration_s: float = 0.0
+    dispatch_local_iteration_s: float = 0.0
     dispatch_rank_s: float = 0.0
+    dispatch_pool_rank_s: float = 0.0
     start_skew_s: float = 0.0
     neighbour_slowdown: float = 1.0
     stands_in: tuple[str, ...] = ()

@@ -41,6 +41,16 @@ BETWEEN_CALLS = (
 )
 """When weights and samples are handed over."""
 
+BEFORE_CALLS = (
+    "dispatch_s",
+    "dispatch_local_s",
+    "dispatch_iteration_s",
+    "dispatch_local_iteration_s",
+    "dispatch_rank_s",
+    "dispatch_pool_rank_s",
+)
+"""Between the end of a call and the start of the next, and around an iteration: the controller, batches in motion."""
+
 
 def slowed(engine: _Engine, factor: float, names: tuple[str, ...]) -> _Engine:
     """An engine of which some constants are ``factor`` times as long; names that it does not have are left out."""

@@ -186,6 +186,7 @@ CALIBRATION = {
 RUN_LOGS = (
     b"(TaskRunner pid=1) step:1 - timing_s/gen:31.5 - timing_s/step:80.0 - response_length/mean:248.5\n",
     b'{"step": 1, "data": {"timing_s/gen": 31.5, "timing_s/update_actor": 33.5}}\n',
+    b"INFO \xe2\x9c\xa8 Global step 4: {'timing/generation': 30.0, 'timing/step_total': 75.0}\n",
     b"INFO perf 4: {'perf/actor_train_time': 12.5, 'perf/step_time': 30.0}\n",
     b"==== Step 7/100 ====\n  \xe2\x80\xa2 Total step time: 40.00s\n  \xe2\x80\xa2 generation: 20.00s (50.0%)\n",
 )

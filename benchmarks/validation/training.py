@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +194,7 @@ def _layout(
         raise NotPredicted(f"tp {tp} x pp {pp} x cp {cp} x dp {dp} is not the {num_gpus} GPUs of the row")
     micro = None if is_empty(cells.get("micro_batch")) else float(per_rank(cells.get("micro_batch"), dp, 1))
     if "torchtitan" in text_of(cells.get("system")).lower() and pp > 1:
-        micro = 1.0  # its local batch is cut into pipeline micro-batches of one sequence
+        micro = _of_a_local_batch(cells, pp)
     if micro is None:
         micro = 1 if pp > 1 else max(1, TOKENS_OF_A_PASS * 4 // seq_len)
         assumed.append(f"micro-batch not stated: {micro:.0f}")
@@ -216,6 +217,18 @@ def _layout(
         micro_batch=int(micro),
         recompute=level,
     )
+
+
+def _of_a_local_batch(cells: Mapping[str, Any], pp: int) -> float:
+    """Sequences of a pipeline micro-batch of torchtitan.
+
+    From release 0.1 on it is a setting, one sequence by default (``pipeline_parallel_microbatch_size``). Before, the
+    local batch was split into a number of them, by default the ranks of the pipeline.
+    """
+    release = re.search(r"torchtitan\D*(\d+)\.(\d+)", text_of(cells.get("system")).lower())
+    if release and (int(release[1]), int(release[2])) >= (0, 1):
+        return 1.0
+    return max(1.0, (number(cells.get("micro_batch")) or 1.0) // pp)
 
 
 def _global_batch(cells: Mapping[str, Any], layout: ParallelLayout, assumed: list[str]) -> int:

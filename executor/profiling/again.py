@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from executor.profiling.probes import host_contention_probes, parallel_probes, probes_for
 from executor.profiling.run_profile import measured_case
 from profiles.errors import HybridmapError
+from profiles.tables.write import FAKE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from executor.profiling.cases import Key
     from executor.profiling.engine_step import Probe
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from executor.profiling.timing import Precision
 
     Row = Mapping[str, Any]
-    Measured = Iterator[tuple[Key, Summary]]
+    Measured = Iterator[tuple[str, Key, Summary]]
 
 REPEATS, SECONDS = 4, 2
 """Times as many repeats as the first time, in so much more time at most."""
@@ -42,25 +43,25 @@ def measure_again(profiler: Profiler, rows: Mapping[str, Sequence[Row]], number:
     parts = [part(profiler, rows) for part in (_operators, _collectives, _engine, _behind_a_controller, _dispatch)]
     with profiler.threads_of_a_rank():
         for turn in itertools.zip_longest(*parts):
-            for table, measured in filter(None, turn):
+            for measured in filter(None, turn):
                 if late():
                     return
-                _kept(profiler, table, measured, number)
+                _kept(profiler, measured, number)
 
 
-def _kept(profiler: Profiler, table: str, measured: Measured, number: int) -> None:
+def _kept(profiler: Profiler, measured: Measured, number: int) -> None:
     try:
-        for key, found in measured:
+        for table, key, found in measured:
             profiler.journal.add(table, key, found, round=number)
             profiler.report("again", f"{table} {', '.join(str(value) for value in key.values())}")
     except (RuntimeError, NotImplementedError, ImportError, HybridmapError):
         return  # what was measured before stands
 
 
-def _operators(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:
+def _operators(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     for case in profiler.cases.values():
         if any(_is(row, case.key) for row in rows.get(case.table, ())):
-            yield case.table, _once(case.key, partial(measured_case, case, profiler.device, _longer(profiler)))
+            yield _once(case.table, case.key, partial(measured_case, case, profiler.device, _longer(profiler)))
 
 
 def _is(row: Row, key: Key) -> bool:
@@ -73,7 +74,7 @@ def _longer(profiler: Profiler) -> Precision:
     return replace(first, half_width=known, max_repeats=REPEATS * first.max_repeats, max_s=SECONDS * first.max_s)
 
 
-def _collectives(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:
+def _collectives(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     """One start of the ranks for each size of the group."""
     from executor.profiling.collectives import measure_collectives
 
@@ -83,15 +84,16 @@ def _collectives(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Itera
         keys = [{name: row[name] for name in names} for row in rows.get("collective", ()) if row["gpus"] == group]
         if keys:
             found = measure_collectives(keys, group, request.device, _longer(profiler), request.threads)
-            yield "collective", ((key, result) for key, result in found if not isinstance(result, str))
+            yield (("collective", key, result) for key, result in found if not isinstance(result, str))
 
 
-def _engine(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:
+def _engine(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     """Probes of which a call is wanted, with all their calls: each finds the caches as the others leave them."""
     from executor.profiling.engine_step import CALLS, measure_probe
 
     for probe in _probes(profiler, probes_for(profiler.request), rows.get("engine_step", ()), CALLS):
-        yield "engine_step", measure_probe(probe, profiler.request.dtype, profiler.device, _longer(profiler))
+        found = measure_probe(probe, profiler.request.dtype, profiler.device, _longer(profiler))
+        yield _of("engine_step", found)
 
 
 def _probes(profiler: Profiler, probes: Sequence[Probe], rows: Sequence[Row], calls: Sequence[str]) -> Iterator[Probe]:
@@ -101,30 +103,42 @@ def _probes(profiler: Profiler, probes: Sequence[Probe], rows: Sequence[Row], ca
             yield probe
 
 
-def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:
+def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     from executor.profiling import host_contention, parallel_step
 
-    request = profiler.request
-    of_ranks = rows.get(parallel_step.ROWS, ())
-    for probe in _probes(profiler, parallel_probes(request), of_ranks, parallel_step.CALLS):
-        yield parallel_step.ROWS, parallel_step.measure_parallel(probe, request.dtype, 2, ITERATIONS)
-    of_hosts, calls = rows.get(host_contention.ROWS, ()), host_contention.calls_with(0)
-    for probe in _probes(profiler, host_contention_probes(request), of_hosts, calls):
-        yield host_contention.ROWS, host_contention.measure_host_contention(probe, request.dtype, ITERATIONS)
+    request, of_ranks = profiler.request, rows.get(parallel_step.ROWS, ())
+    if not request.has_neighbours:
+        for probe in _probes(profiler, parallel_probes(request), of_ranks, parallel_step.CALLS):
+            yield _of(parallel_step.ROWS, parallel_step.measure_parallel(probe, request.dtype, 2, ITERATIONS))
+        return
+    of_hosts, calls = (*rows.get(host_contention.ROWS, ()), *of_ranks), host_contention.calls_with(0)
+    probes = host_contention_probes(request)
+    wanted = list(_probes(profiler, probes, of_hosts, calls))
+    if not wanted and any(row["engine"] != FAKE for row in rows.get("dispatch", ())):
+        wanted = probes[:1]  # what lies between calls is the same for any model
+    for probe in wanted:
+        yield host_contention.measure_host_contention(probe, request.dtype, ITERATIONS)
 
 
-def _dispatch(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, Measured]]:
-    for row in rows.get("dispatch", ()):
-        key: Key = {name: row[name] for name in ("launcher", "samples", "ranks")}
-        given = str(key["launcher"]), int(key["samples"]), int(key["ranks"])
-        yield "dispatch", _once(key, partial(_between_calls, *given))
+def _dispatch(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
+    from executor.profiling.dispatch import ROWS
+
+    names = ("launcher", "engine", "samples", "ranks", "pools")
+    mine = [{name: row[name] for name in names} for row in rows.get(ROWS, ()) if row["engine"] == FAKE]
+    for values in dict.fromkeys(tuple(key.values()) for key in mine):
+        yield _between_calls(dict(zip(names, values, strict=True)))
 
 
-def _once(key: Key, measure: Callable[[], Summary]) -> Measured:
-    yield key, measure()
+def _between_calls(key: Key) -> Measured:
+    from executor.profiling.dispatch import ROWS, measure_dispatch
+
+    for part, summary in measure_dispatch(key, ITERATIONS)[0].items():
+        yield ROWS, {**key, "part": part}, summary
 
 
-def _between_calls(launcher: str, samples: int, ranks: int) -> Summary:
-    from executor.profiling.dispatch import measure_dispatch
+def _once(table: str, key: Key, measure: Callable[[], Summary]) -> Measured:
+    yield table, key, measure()
 
-    return measure_dispatch(launcher, samples, ranks, ITERATIONS)[0]
+
+def _of(table: str, measured: Iterable[tuple[Key, Summary]]) -> Measured:
+    return ((table, key, summary) for key, summary in measured)

@@ -50,14 +50,15 @@ class ProbeJob:
         return cls(algorithm, Workload(samples // per_prompt, per_prompt, prompt, lengths, 1, minibatches))
 
 
-def ppo_plan(sets: Sets, samples: int, micro_batch: int = 1) -> Plan:
-    """PPO on one rank a pool, one pool a set of roles."""
+def ppo_plan(sets: Sets, samples: int, micro_batch: int = 1, ranks: int = 1) -> Plan:
+    """PPO on ``ranks`` data-parallel ranks a pool, one pool a set of roles."""
     from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
-    layout = ParallelLayout(dp=1, micro_batch=micro_batch)
-    engine = GenerationLayout(dp=1, max_num_seqs=samples, kv_cache_bytes=0)
+    layout = ParallelLayout(dp=ranks, micro_batch=micro_batch)
+    engine = GenerationLayout(dp=ranks, max_num_seqs=samples, kv_cache_bytes=0)
     pools = tuple(
-        Pool(name="ABCD"[i], device="here", first_gpu=i, num_gpus=1, roles=roles) for i, roles in enumerate(sets)
+        Pool(name="ABCD"[i], device="here", first_gpu=i * ranks, num_gpus=ranks, roles=roles)
+        for i, roles in enumerate(sets)
     )
     entries = tuple(
         RolePlan(

@@ -18,6 +18,7 @@ from executor.profiling.timing import measure, num_copies
 from profiles.errors import HybridmapError
 from profiles.models.gemm_shapes import powers_of_two
 from profiles.tables.sampling import AdaptiveGrid
+from profiles.tables.write import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -215,26 +216,29 @@ class Profiler:
                     break  # each kind has the largest and the smallest size
 
     def _dispatch(self) -> None:
-        from executor.profiling.dispatch import dispatch_keys, measure_dispatch
+        from executor.profiling.dispatch import ROWS, dispatch_keys, measure_dispatch
 
         samples, iterations = ((128,), 10) if self.request.quick else ((32, 256), 30)
-        for key in dispatch_keys(self.request.launchers, samples):
-            if self.journal.has("dispatch", key) or (self._late() and key["ranks"] != 1):
+        shared = self.request.has_neighbours
+        for key in dispatch_keys(self.request.launchers, samples, cores_are_shared=shared):
+            known = all(self.journal.has(ROWS, {**key, "part": part}) for part in PARTS)
+            if known or (self._late() and key["ranks"] != 1):
                 continue  # one rank of each launcher in any case: 0 s between calls is no price
             try:
-                found, memory = measure_dispatch(
-                    str(key["launcher"]), int(key["samples"]), int(key["ranks"]), iterations
-                )
-                self.journal.add("dispatch", key, found, memory_bytes=memory)
+                found, memory = measure_dispatch(key, iterations)
+                for part, summary in found.items():
+                    self.journal.add(ROWS, {**key, "part": part}, summary, memory_bytes=memory)
             except (ImportError, HybridmapError) as error:
-                self.journal.add_failure("dispatch", key, str(error))
+                for part in PARTS:
+                    self.journal.add_failure(ROWS, {**key, "part": part}, str(error))
             self.report(self._part, f"an empty iteration, {', '.join(f'{n} {v}' for n, v in key.items())}")
 
     def _parallel(self) -> None:
-        """Two ranks at once; on GPUs only where there are two."""
+        """Two ranks at once, on GPUs where there are two; of ranks that share cores ``_host_contention`` says it."""
         from executor.profiling.parallel_step import CALLS, measure_parallel
 
-        if "ray" not in self.request.launchers or (self.device.type == "cuda" and torch.cuda.device_count() < 2):
+        alone = self.device.type == "cuda" and torch.cuda.device_count() < 2
+        if "ray" not in self.request.launchers or self.request.has_neighbours or alone:
             return
         for i, probe in enumerate(parallel_probes(self.request)):
             keys = [{**probe.key(self.request.dtype, call), "ranks": 2} for call in CALLS]
@@ -259,8 +263,8 @@ class Profiler:
             if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
                 continue
             try:
-                for key, found in measure_host_contention(probe, self.request.dtype, 20):
-                    self.journal.add(ROWS, key, found)
+                for table, key, found in measure_host_contention(probe, self.request.dtype, 20):
+                    self.journal.add(table, key, found)
             except (RuntimeError, ImportError, HybridmapError) as error:
                 for key in keys:
                     if not self.journal.has(ROWS, key):

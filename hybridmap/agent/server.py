@@ -111,7 +111,10 @@ def import_script(
 
 
 def calibrate(log: str, plan_file: str, out: str = ".") -> LearnedAnswer:
-    """Learn from a run's log (verl, NeMo-RL, slime) what its machines make of the prices; writes calibration.yaml."""
+    """Learn from the log of a run of verl, NeMo-RL, OpenRLHF or slime what its machines make of the prices.
+
+    Writes calibration.yaml.
+    """
     from hybridmap.calibration.learn import learn
     from hybridmap.files.write import write_file
     from hybridmap.runlogs.read import read_log

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simulator.calibration.factors import without_dispatch
 from simulator.calibration.posterior import LEAST_ERROR
 from simulator.plan.dataflow import CONTROLLER
+from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 OF_MEDIAN = 1.2533
 """Standard error of a median over that of a mean, of normal numbers: the root of pi / 2."""
+DISPATCH = (0.1, 10.0)
+"""Factors on what comes before calls; beyond them something else ran between calls."""
 ROBUST = 1.4826
 """Standard deviation over the median distance from the median, of normal numbers."""
 
@@ -32,7 +36,12 @@ class Between:
 
 
 def between(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> Between:
-    """The controller's calls as logged, and with the last of them what has no name."""
+    """The controller's calls as logged, and with the last of them what has no name.
+
+    Nothing where the log says when calls began: what lies between them is known then (``before_calls``).
+    """
+    if any(step.between_s is not None for step in steps):
+        return Between({}, {})
     mine = [call.key for call in facts.dataflow.calls if call.role == CONTROLLER]
     found: dict[str, list[Sequence[float]]] = {}
     for key in mine:
@@ -49,6 +58,16 @@ def between(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> Between:
         {key: sum(float(np.median(s)) for s in several) / samples for key, several in found.items()},
         {key: float(np.hypot.reduce([_error_s(s) for s in several])) / samples for key, several in found.items()},
     )
+
+
+def before_calls(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> float | None:
+    """What comes before calls over its price; ``None`` where no step says when its calls began, or it has no price."""
+    measured = [step.between_s for step in steps if step.between_s is not None]
+    if not measured:
+        return None
+    priced_s = simulate(plan, facts).iteration_s - simulate(plan, without_dispatch(facts)).iteration_s
+    least, most = DISPATCH
+    return min(max(float(np.median(measured)) / priced_s, least), most) if priced_s > 0.0 else None
 
 
 def _error_s(seconds: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from hybridmap.calibration.learn import cases_of, observed, timed_together
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.runlogs.steady import steady
 from simulator.calibration.factors import calibrated, layer_of, uncalibrated
-from simulator.calibration.fit import planned_s
+from simulator.calibration.fit import planned_s, together_s
 from simulator.calibration.posterior import WHOLE
 
 if TYPE_CHECKING:
@@ -79,8 +79,13 @@ def watched(log: RunLog, plan: Plan, facts: Facts) -> Watched:
             StageNow(
                 group,
                 float(np.average([o.seconds for o in seen], weights=weight)),
-                sum(planned[key] for key in group),
-                float(np.average([sum(now[o.case][key] for key in group) for o in seen], weights=weight)),
+                together_s(plan, facts, {key: planned[key] for key in group}),
+                float(
+                    np.average(
+                        [together_s(plan, facts, {key: now[o.case][key] for key in group}) for o in seen],
+                        weights=weight,
+                    )
+                ),
             )
         )
     whole = [s for step in steps if (s := step.iteration_s) is not None]

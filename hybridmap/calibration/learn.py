@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybridmap.calibration.between import between
+from hybridmap.calibration.between import before_calls, between
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.calibration.memory import learn_memory
-from hybridmap.runlogs.records import BOTH_LOG_PROBS
 from hybridmap.runlogs.steady import Steady, steady
-from profiles.calibration import CalibrationFile, LearnedLengths, Stage
+from profiles.calibration import UNMOVED, CalibrationFile, LearnedLengths, Stage
 from profiles.errors import InputError
-from simulator.calibration.factors import uncalibrated
+from simulator.calibration.factors import uncalibrated, without_dispatch
 from simulator.calibration.fit import Case, Prices, fit
 from simulator.calibration.posterior import SINGLE_STEP_ERROR, WHOLE, Observation
 from simulator.plan.dataflow import CONTROLLER
@@ -46,7 +45,7 @@ class Learned:
     lacks: tuple[str, ...]
 
 
-def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) -> Learned:
+def learn(log: RunLog, plan: Plan, facts: Facts) -> Learned:
     """Calibrate.
 
     Parameters
@@ -57,8 +56,6 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
         What ran.
     facts
         The job's, with its lengths; a calibration of its own is put aside.
-    between_calls
-        Whether to learn what the controller's calls and the gaps between calls take, too.
 
     Raises
     ------
@@ -67,13 +64,14 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
     """
     facts = uncalibrated(facts)
     kept = steady(log)
+    dispatch = before_calls(kept.steps, plan, facts)
+    if dispatch is not None:
+        facts = without_dispatch(facts)
     lengths = learn_lengths(kept.steps, facts.workload.response.maximum)
     groups = timed_together(kept.steps, facts, plan)
     if not groups:
         raise InputError(f"{log.source}: no step says how long a call of {facts.algorithm} took, or the whole step")
     belief, seconds = _belief(kept.steps, plan, facts, lengths, groups)
-    if not between_calls:
-        seconds = {}
     file = CalibrationFile(
         device=facts.group.device,
         training=facts.training.name,
@@ -88,7 +86,8 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
         of_calls=None if belief.of_calls is None else tuple(tuple(row) for row in belief.of_calls.tolist()),
         prior_scale=belief.scale,
         seconds_per_sample=seconds,
-        seconds_deviations=dict(between(kept.steps, plan, facts).deviations) if between_calls else {},
+        seconds_deviations=dict(between(kept.steps, plan, facts).deviations),
+        dispatch=UNMOVED if dispatch is None else dispatch,
         stages=_stages(kept.steps, plan, facts, lengths, groups),
         lengths=lengths,
         memory_gib=max((s.memory_gib for s in kept.steps if s.memory_gib is not None), default=None),
@@ -101,11 +100,12 @@ def learn(log: RunLog, plan: Plan, facts: Facts, *, between_calls: bool = True) 
 def timed_together(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> list[tuple[str, ...]]:
     """The calls of the dataflow that a log times, alone or together.
 
-    Where generation runs beside training, a log has how long the trainer waits for it; the whole step says more.
+    Where generation runs beside training, a log has how long the trainer waits for it; the whole step says more, unless
+    the log has when each call began and ended.
     """
     models = {call.key for call in facts.dataflow.calls if call.role != CONTROLLER}
     logged = {name for step in steps for name, s in step.calls.items() if s >= LEAST_S}
-    overlapped = plan.schedule != "sync"
+    overlapped = plan.schedule != "sync" and all(step.between_s is None for step in steps)
     groups: list[tuple[str, ...]] = []
     for name in sorted(logged):
         keys = tuple(key for key in name.split("+") if key in models)
@@ -130,6 +130,8 @@ def lacks(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> tuple[str, .
         out.append("no share of responses at the limit: the tail of the lengths stays as the job has it")
     if all(step.iteration_s is None for step in steps):
         out.append("no time of whole steps: what happens between calls stays unknown")
+    elif plan.schedule == "sync" and all(step.unnamed_s is None for step in steps):
+        out.append("a step is the sum of its stages: what happens between calls stays unknown")
     if all(step.memory_gib is None and step.allocated_gib is None for step in steps):
         out.append("no peak of memory: estimates of memory are not checked")
     return tuple(out)
@@ -179,8 +181,8 @@ def seconds_of(step: LoggedStep, group: tuple[str, ...]) -> float | None:
     """What a step says of calls that were timed together."""
     if group == (WHOLE,):
         return step.iteration_s
-    name = BOTH_LOG_PROBS if BOTH_LOG_PROBS in step.calls and group[0] in BOTH_LOG_PROBS.split("+") else "+".join(group)
-    seconds = step.calls.get(name)
+    of_group = (s for name, s in step.calls.items() if set(group) <= set(name.split("+")))  # others are no calls here
+    seconds = step.calls.get("+".join(group), next(of_group, None))
     return seconds if seconds is not None and seconds >= LEAST_S else None
 
 

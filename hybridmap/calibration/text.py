@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hybridmap.console import new_table, say_table
 from hybridmap.text.notation import percent
+from profiles.calibration import UNMOVED
 from simulator.plan.dataflow import CONTROLLER
 from simulator.uncertainty import NINETY
 
@@ -38,6 +39,8 @@ def learned_lines(
     ]
     below = ["", *_factor_lines(learned), *_length_lines(learned.lengths)]
     below += _second_lines(learned.file, facts)
+    if learned.file.dispatch != UNMOVED:
+        below.append(f"between   what lies between calls x {learned.file.dispatch:.2f}")
     below += _memory_lines(learned.file)
     below += [f"not in the log: {text}" for text in learned.lacks]
     return above, below

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,14 +24,26 @@ Log = Annotated[
     Path,
     typer.Argument(
         metavar="LOG",
-        help="Console output or .jsonl of verl, console of NeMo-RL or slime, TensorBoard events, a .csv of W&B or "
-        "MLflow, or a timeline.json that was measured.",
+        help="Console output or .jsonl of verl, console of NeMo-RL, OpenRLHF or slime, TensorBoard events, a .csv of "
+        "W&B or MLflow, or a timeline.json that was measured.",
     ),
 ]
 Script = Annotated[
     Path | None,
     typer.Option(
-        "--script", metavar="run.sh", help="The verl script that was run; needs --device.", show_default=False
+        "--script",
+        metavar="run.sh",
+        help="The script or recipe that was run, of the system that wrote the log; needs --device.",
+        show_default=False,
+    ),
+]
+JobRun = Annotated[
+    Path | None,
+    typer.Option(
+        "--job",
+        metavar="JOB.yaml",
+        help="The job that was run, as hybridmap plan plans it.",
+        show_default=False,
     ),
 ]
 PlanRun = Annotated[
@@ -49,9 +62,10 @@ Steps = Annotated[
 
 @dataclass(frozen=True)
 class Asked:
-    """What the options say of a run: a plan file, or a launch script with its GPU, network, models and variables."""
+    """What the options say of a run: a plan, a job, or a launch script with its GPU, network, models and variables."""
 
     plan: Path | None = None
+    job: Path | None = None
     script: Path | None = None
     device: str | None = None
     gbps: float | None = None
@@ -75,6 +89,7 @@ class Ran:
 def calibrate(
     log: Log,
     plan: PlanRun = None,
+    job: JobRun = None,
     script: Script = None,
     device: Device = None,
     gbps: Network = None,
@@ -82,8 +97,14 @@ def calibrate(
     env: Variables = None,
     steps: Steps = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Folder for calibration.yaml, and of a script job and plan.")
-    ] = Path(),
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder for calibration.yaml, and the job of a script; else this one, or that of --job.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Learn from a run's log what its machines make of the prices.
@@ -94,12 +115,13 @@ def calibrate(
     from hybridmap.files.plan import require_folder
     from hybridmap.runlogs.read import read_log
 
-    require_folder(out)
+    folder = out or (Path() if job is None else job.parent)
+    require_folder(folder)
     found = chosen_steps(read_log(log), steps)
-    ran = what_ran(found, Asked(plan, script, device, gbps, model or (), env or ()))
+    ran = what_ran(found, Asked(plan, job, script, device, gbps, model or (), env or ()))
     with working(f"pricing {len(found.steps):,} steps ..."):
         learned = learn(found, ran.plan, ran.job.facts())
-    written = _write(out, learned, ran, script is not None)
+    written = _write(folder, learned, ran, script is not None)
     if as_json:
         say_json(_document(found, learned, ran, written))
         return
@@ -130,21 +152,40 @@ def chosen_steps(log: "RunLog", steps: str | None) -> "RunLog":
 
 
 def what_ran(log: "RunLog", asked: Asked) -> Ran:
-    """The job and the plan of a run, from a plan file or a launch script; ``InputError`` unless one is given."""
-    if (asked.plan is None) == (asked.script is None):
-        raise InputError("say what was run: --plan plan.json, or --script run.sh --device GPU")
+    """The job and the plan of a run, from a plan file, a job or a launch script; ``InputError`` unless one is given."""
+    if sum(given is not None for given in (asked.plan, asked.job, asked.script)) != 1:
+        raise InputError("say what was run, once: --plan plan.json, --job JOB.yaml, or --script run.sh --device GPU")
     if asked.plan is not None:
         from hybridmap.files.plan import read_plan_file
         from hybridmap.job.load import job_from_document
 
         file = read_plan_file(asked.plan)
         return Ran(job_from_document(file.job, f"{asked.plan}: job"), file.plan)
+    return _by_script(log, asked) if asked.job is None else _by_job(asked.job)
+
+
+@cache
+def _by_job(path: Path) -> Ran:
+    """What ``hybridmap plan`` makes of a job; a running one keeps it, however often its log is looked at."""
+    from dataclasses import replace
+
+    from hybridmap.exports.targets import planned
+    from hybridmap.job.load import load_job
+    from mapper.search.find_plan import find_plan
+
+    asked = load_job(path)
+    with working("planning the job ..."):
+        best, job, _ = planned(asked, None, lambda one: find_plan(replace(one.request(), runners_up=False)))
+    taken = f"what ran is taken to be the plan that hybridmap plan {path} gives, {best.plan.placement}"
+    return Ran(job, best.plan, (f"{taken}; if another ran, give it as --plan",), asked.target)
+
+
+def _by_script(log: "RunLog", asked: Asked) -> Ran:
+    """The run that a launch script of the system describes that wrote the log."""
     if asked.device is None:
         raise InputError("--script needs --device, the GPU that it ran on; hybridmap devices list names them")
     from hybridmap.exports.imported import Given
     from hybridmap.exports.reader import READERS
-    from hybridmap.exports.verl.import_run import import_verl
-    from hybridmap.exports.verl.read import read_verl_config
 
     assert asked.script is not None
     lengths = log.mean_lengths()
@@ -152,8 +193,9 @@ def what_ran(log: "RunLog", asked: Asked) -> Ran:
     models = name_values("--model", "ROLE=NAME, such as actor=qwen2.5-7b", asked.models)
     variables = name_values("--env", "NAME=VALUE, such as NNODES=4", asked.variables)
     given = Given(asked.device, asked.gbps, mean, lengths.prompt_mean or None, models)
-    imported = import_verl(read_verl_config(asked.script, variables), given)
-    target = READERS["verl"].target(imported)
+    reader = READERS.get(log.system, READERS["verl"])
+    imported = reader.imported(reader.read(asked.script, variables), given)
+    target = reader.target(imported)
     return Ran(imported.job.scheduled_as(imported.plan), imported.plan, imported.notes, target)
 
 

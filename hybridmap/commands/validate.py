@@ -95,7 +95,13 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
     facts = job.facts()
     training, generation, behind_s = facts.training, facts.generation, 0.0
     if runs_here(plan, config):
-        training = replace(training, dispatch_s=training.dispatch_local_s, dispatch_rank_s=0.0)
+        training = replace(
+            training,
+            dispatch_s=training.dispatch_local_s,
+            dispatch_iteration_s=training.dispatch_local_iteration_s,
+            dispatch_rank_s=0.0,
+            dispatch_pool_rank_s=0.0,
+        )
     else:  # ranks of their own wait for the controller between calls
         training = replace(training, call_s=training.call_s + training.wake_s)
         generation = replace(generation, call_s=generation.call_s + generation.wake_s)
@@ -134,14 +140,10 @@ def _function_s(function: str, config: "RunConfig", facts: "Facts") -> float:
 
 def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
     """The timeline without dispatch between calls, and the iteration's time with it."""
+    from simulator.calibration.factors import without_dispatch
     from simulator.play.simulate import simulate
 
     return simulate(plan, without_dispatch(facts)), simulate(plan, facts).iteration_s
-
-
-def without_dispatch(facts: "Facts") -> "Facts":
-    """Prices of calls as a measured timeline has them: what comes before a call is no part of it."""
-    return replace(facts, training=replace(facts.training, dispatch_s=0.0, dispatch_rank_s=0.0))
 
 
 def _measure(
@@ -230,7 +232,7 @@ def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", pr
     from profiles.atomic_write import write_atomically
     from profiles.calibration import CALIBRATION_FILE, text_of
 
-    layer = learn(log_of(measured.timelines, str(job)), plan, without_dispatch(facts), between_calls=False).file
+    layer = learn(log_of(measured.timelines, str(job)), plan, facts).file
     write_atomically(profile / CALIBRATION_FILE, text_of(layer))
     return layer
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridmap.commands.calibrate import Asked, Device, Log, PlanRun, Script, what_ran
+from hybridmap.commands.calibrate import Asked, Device, JobRun, Log, PlanRun, Script, what_ran
 from hybridmap.commands.import_run import Models, Network, Variables
 from hybridmap.commands.options import Json
 from hybridmap.console import new_table, say, say_json, say_table, working
@@ -30,6 +30,7 @@ RESTART_S = 600.0
 def watch(
     log: Log,
     plan: PlanRun = None,
+    job: JobRun = None,
     script: Script = None,
     device: Device = None,
     gbps: Network = None,
@@ -56,7 +57,7 @@ def watch(
     """
     from hybridmap.runlogs.read import read_log
 
-    asked = Asked(plan, script, device, gbps, model or (), env or ())
+    asked = Asked(plan, job, script, device, gbps, model or (), env or ())
     for _ in _changes(log, every, once or as_json):
         try:
             steps = read_log(log)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybridmap.profiling.dispatch_facts import MEANINGS as OF_DISPATCH
+from hybridmap.profiling.dispatch_facts import dispatch_seconds
 from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants, fit_together, fit_wake
 from profiles.atomic_write import write_atomically
 from profiles.engine_facts import load_generation_engine, load_training_engine
@@ -133,35 +135,18 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "start_skew_s": _fact(0.0, "s", "each further rank of a call starts so much later", NOT_MEASURED),
         "neighbour_slowdown": _beside_another(rows.get("neighbour_step", ())),
         "wake_s": _waking(rows, generation=False),
-        "dispatch_s": _dispatch(rows, "ray"),
-        "dispatch_local_s": _dispatch(rows, "local"),
-        "dispatch_rank_s": _dispatch_rank(rows.get("dispatch", ())),
+        **_dispatch_facts(rows.get("dispatch", ())),
     }
 
 
-def _dispatch(rows: Mapping[str, Sequence[Row]], launcher: str) -> dict[str, Any]:
-    mine = [row for row in rows.get("dispatch", ()) if row["launcher"] == launcher and row["ranks"] == 1]
-    times = [float(row["latency_s"]) for row in mine]
-    meaning = f"between two calls that follow one another, launcher {launcher}"
-    source = f"median of {len(times)} rows of table dispatch" if times else NOT_MEASURED
-    return _fact(float(np.median(times)) if times else 0.0, "s", meaning, source)
-
-
-def _dispatch_rank(rows: Sequence[Row]) -> dict[str, Any]:
-    """What a further rank adds to the time between two calls: the slope through the time of one rank."""
-    slopes = []
-    for samples in {row["samples"] for row in rows}:
-        times = {
-            int(row["ranks"]): float(row["latency_s"])
-            for row in rows
-            if row["samples"] == samples and row["launcher"] == "ray"
-        }
-        more = {ranks - 1: times[ranks] - times[1] for ranks in times if ranks > 1 and 1 in times}
-        if more:
-            slopes.append(sum(n * s for n, s in more.items()) / sum(n * n for n in more))
-    meaning = "what a further rank of the same host adds between two calls"
-    source = f"slope over the ranks of table dispatch, {len(slopes)} batch sizes" if slopes else NOT_MEASURED
-    return _fact(max(float(np.median(slopes)), 0.0) if slopes else 0.0, "s", meaning, source)
+def _dispatch_facts(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    found = dispatch_seconds(rows)
+    out = {}
+    for name, meaning in OF_DISPATCH.items():
+        seconds, sizes = found.get(name, (0.0, 0))
+        source = f"median of {sizes} batch sizes of table dispatch" if sizes else NOT_MEASURED
+        out[name] = _fact(seconds, "s", meaning, source)
+    return out
 
 
 def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.profiling.device_file import write_device_file
 from hybridmap.profiling.engine_files import EngineFits, write_engine_files
+from hybridmap.profiling.messages import HOW, never_falling
 from hybridmap.profiling.quality import Wanted, doubts
 from profiles.store import load_device
 from profiles.tables.cross_validation import LeftOut, table_errors
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 
+COLLECTIVE = "collective"
 UNFINISHED = ("incomplete: the folder was not written to its end",)
 
 
@@ -52,14 +54,15 @@ def write_profile(
     wanted
         What a whole profile of the machine has; what is missing of it marks the device card.
     """
+    measured, rows = rows, {**rows, COLLECTIVE: never_falling(rows.get(COLLECTIVE, ()))}
     good = {table: [row for row in found if not row["error"]] for table, found in rows.items()}
     name = write_device_file(folder, about, good, kind, UNFINISHED)
     written = {table: found for table, found in rows.items() if found and table in KEYS}
     for table, found in written.items():
-        write_table(folder, table, found, about)
+        write_table(folder, table, found, {**about, "smoothed": HOW} if table == COLLECTIVE else about)
     device = load_device(folder)
     fits = write_engine_files(folder, device, good) if good.get("engine_step") else None
-    found_doubts = doubts(rows, fits, wanted or Wanted())
+    found_doubts = doubts(measured, fits, wanted or Wanted())
     write_device_file(folder, about, good, kind, found_doubts)
     return ProfileSummary(
         name,

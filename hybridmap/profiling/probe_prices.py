@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from profiles.hardware import ClusterGroup
+from profiles.host_times import BEFORE_CALLS, slowed
 from profiles.models.shape import ModelShape
 from profiles.workload import LengthDistribution, Workload
 from simulator.cost.pricing import call_cost
@@ -68,7 +69,7 @@ def probe_facts(
         workload=work,
         group=ClusterGroup(device.name, 1, ranks, device.spec.inter_node_bytes_per_s_per_node, ranks),
         device=device,
-        training=replace(training, dispatch_s=0.0),
+        training=slowed(training, 0.0, BEFORE_CALLS),
         generation=generation,
         implementation=replace(EAGER, training_dtype=dtype),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybridmap.profiling.messages import bound_by_latency
 from hybridmap.profiling.rates import bandwidth_bound, host_rate, memory_rate, wire_rate
 
 if TYPE_CHECKING:
@@ -206,10 +207,16 @@ def _reversed(good: Rows) -> Iterator[str]:
 
 
 def _turned(rows: Sequence[Row]) -> tuple[Row, Row] | None:
-    """The first size that took far longer than the next larger one, and that one."""
+    """The first size that took far longer than the next larger one, and that one.
+
+    Messages between ranks that are too small for their bytes to count may do so: ``messages`` says why.
+    """
     ordered = sorted(rows, key=lambda row: row["num_bytes"])
-    pairs = itertools.pairwise(ordered)
-    return next((pair for pair in pairs if pair[0]["latency_s"] > FASTER * pair[1]["latency_s"]), None)
+    for small, large in itertools.pairwise(ordered):
+        waits_for_ranks = "gpus" in large and bound_by_latency(large, rows, FASTER)
+        if small["latency_s"] > FASTER * large["latency_s"] and not waits_for_ranks:
+            return small, large
+    return None
 
 
 def _unfitted(fits: EngineFits | None) -> Iterator[str]:

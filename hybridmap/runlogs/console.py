@@ -1,4 +1,4 @@
-"""What systems print: verl's ``step:3 - a:1 - b:2``, NeMo-RL's list of times, slime's ``perf 3: {...}``.
+"""What systems print: verl's ``step:3 - a:1 - b:2``, NeMo-RL's list of times, slime's ``perf 3: {...}`` and OpenRLHF's.
 
 Consoles of many processes are one stream: lines come with a prefix of Ray and colours, may be cut, and may have another
 process's line inside. A record that cannot be read to its end is counted, and what of it can be read is kept.
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 MOST_LINE = 1 << 20
 """Characters of a line that are looked at."""
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]| \[repeated \d+x across cluster\].*")
+"""Colours and cursor movements, and what Ray puts after a line that several workers printed."""
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf"
-_WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})\)?"
+_WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})(?:, device='[\w:]+')?\)?"
 
 _VERL = re.compile(r"(?<![A-Za-z_/])step:(\d{1,9}) - ")
 _VERL_PAIR = re.compile(rf"([\w@.-]+(?:/[\w@.-]+)+):{_WRAPPED}$")
 """No text can be read in two ways: a cut line of 600 characters once took hours."""
 _REST_OF_VERL = re.compile(r" - timing_s/[\w/]+:")
 _SLIME = re.compile(r"(?<![\w/])perf (\d{1,9}): \{")
-_SLIME_PAIR = re.compile(rf"'([\w/.-]+)': {_WRAPPED}(?=[,}}])")
+_PAIR = re.compile(rf"'([\w/.-]+)': {_WRAPPED}(?=[,}}])")
+_OPENRLHF = re.compile(r"(?<![\w/])Global step (\d{1,9}): \{")
 _NEMO_STEP = re.compile(r"=+ Step (\d{1,9})/")
 _NEMO_TIME = re.compile(rf"• ([\w/]+): ({_NUMBER})s \(")
 _NEMO_TOTAL = re.compile(rf"• Total step time: ({_NUMBER})s")
@@ -42,14 +44,17 @@ class Console:
 
     def events(self, lines: Iterable[str]) -> Iterator[Event]:
         """The metrics that are known, in the order of the lines."""
-        for raw in lines:
-            line = _COLOUR.sub("", raw[:MOST_LINE]).rstrip()
+        for raw in (part for line in lines for part in line.split("\r")):  # as progress bars end theirs
+            line = _CONTROL.sub("", raw[:MOST_LINE]).rstrip()
             if _VERL.search(line) is not None:
                 for step, text in _records(_VERL, line):
                     yield from self._verl(step, text)
             elif _SLIME.search(line) is not None:
                 for step, text in _records(_SLIME, line):
-                    yield from self._slime(step, text)
+                    yield from self._mapping(step, text)
+            elif _OPENRLHF.search(line) is not None:
+                for step, text in _records(_OPENRLHF, line):
+                    yield from self._mapping(step, text, "train/")  # as its other loggers name them
             elif "•" in line or "= Step" in line:
                 yield from self._nemo(line)
             else:
@@ -68,11 +73,11 @@ class Console:
                 else:
                     yield Event(step, found[1], float(found[2]))
 
-    def _slime(self, step: int, text: str) -> Iterator[Event]:
+    def _mapping(self, step: int, text: str, before: str = "") -> Iterator[Event]:
         self.damaged += not text.endswith("}")
-        for name, value in _SLIME_PAIR.findall(text):
-            if wanted(name):
-                yield Event(step, name, float(value))
+        for name, value in _PAIR.findall(text):
+            if wanted(before + name):
+                yield Event(step, before + name, float(value))
 
     def _nemo(self, line: str) -> Iterator[Event]:
         """A list of times belongs to the last step that was announced."""

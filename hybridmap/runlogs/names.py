@@ -3,7 +3,9 @@
 verl 0.9.1 ``trainer/ppo/ray_trainer.py`` 1508 to 1730 and ``trainer/ppo/v1/trainer_base.py`` 473 to 609 time the
 stages, ``trainer/ppo/metric_utils.py`` 611 writes them as ``timing_s/*``. NeMo-RL 0.7.0 ``algorithms/grpo.py`` 2258 to
 2928 and 3658 to 4168 time, 3100 and 4305 log them under ``timing/train``. slime 0.3.1
-``utils/train_metric_utils.py`` 23 and ``ray/rollout.py`` 1304 write ``perf/*_time`` and ``rollout/*``.
+``utils/train_metric_utils.py`` 23 and ``ray/rollout.py`` 1304 write ``perf/*_time`` and ``rollout/*``. OpenRLHF 0.11.2
+``trainer/ppo_trainer.py`` 256 and 544 times four phases, 424 has the lengths, 550 and ``trainer/ppo_trainer_async.py``
+242 print them; ``utils/logging_utils.py`` 98 and 130 put ``train/`` before each in W&B and TensorBoard.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hybridmap.runlogs.records import BOTH_LOG_PROBS, CHECKPOINT, STEP, VALIDATION
+from hybridmap.runlogs.records import ALL_SCORES, BOTH_LOG_PROBS, BOTH_UPDATES, CHECKPOINT, STEP, VALIDATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +108,22 @@ SLIME = MetricNames(
     },
 )
 
-SYSTEMS = (VERL, NEMO_RL, SLIME)
+OPENRLHF = MetricNames(
+    "openrlhf",
+    "train/timing/",
+    {
+        "train/timing/generation": "generate_sequences",
+        "train/timing/make_experience": ALL_SCORES,
+        "train/timing/ppo_train": BOTH_UPDATES,
+        "train/timing/broadcast": "transition",
+        "train/timing/step_total": STEP,
+    },
+    {
+        "train/rollout/response_length_mean": "response_mean",
+        "train/rollout/truncated_rate": "clipped",
+    },
+)
+
+SYSTEMS = (VERL, NEMO_RL, SLIME, OPENRLHF)
 KNOWN = {name for system in SYSTEMS for name in (*system.seconds, *system.lengths, *system.memory, *system.allocated)}
 """Every metric that says anything here."""

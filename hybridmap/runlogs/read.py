@@ -29,8 +29,8 @@ def read_log(path: Path) -> RunLog:
     Parameters
     ----------
     path
-        verl's console output or ``.jsonl``; a console log of NeMo-RL or slime; a file or folder of TensorBoard events;
-        a ``.csv`` of W&B or MLflow; a ``timeline.json`` of ours.
+        verl's console output or ``.jsonl``; a console log of NeMo-RL, OpenRLHF or slime; a file or folder of
+        TensorBoard events; a ``.csv`` of W&B or MLflow; a ``timeline.json`` of ours.
 
     Raises
     ------
@@ -90,7 +90,11 @@ def _own(path: Path) -> RunLog:
 def log_of(timelines: Sequence[Timeline], source: str) -> RunLog:
     """Measured iterations as a log."""
     steps = [
-        LoggedStep(i, {span.call: span.duration_s for span in timeline.spans} | {STEP: timeline.iteration_s})
+        LoggedStep(
+            i,
+            {span.call: span.duration_s for span in timeline.spans} | {STEP: timeline.iteration_s},
+            between_s=timeline.between_s,
+        )
         for i, timeline in enumerate(timelines)
     ]
     return RunLog("hybridmap", source, tuple(steps))

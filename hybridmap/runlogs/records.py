@@ -13,8 +13,15 @@ STEP, VALIDATION, CHECKPOINT = "step", "validation", "checkpoint"
 BESIDE = (VALIDATION, CHECKPOINT)
 """What some steps do besides the iteration that a plan predicts."""
 
+SUM = 1e-6
+"""Relative: a sum that was written with its digits is so near to what its parts add up to; no clock is."""
+
 BOTH_LOG_PROBS = "compute_log_prob+compute_ref_log_prob"
 """NeMo-RL times the old log-probs and the reference's together."""
+
+ALL_SCORES = "compute_log_prob+compute_ref_log_prob+compute_values+compute_reward"
+BOTH_UPDATES = "update_actor+update_critic"
+"""OpenRLHF times what makes a sample an experience together, and the trained models."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class LoggedStep:
     """One step. ``seconds`` by call (names of ``simulator.plan.dataflow``), and of ``step``, ``validation``, ...
 
     ``memory_gib`` is the most that PyTorch had reserved on a GPU, ``allocated_gib`` what of it was in use, GiB.
+    ``between_s`` are the seconds in which no call ran, where the log says when calls began and ended.
     """
 
     number: int
@@ -42,6 +50,7 @@ class LoggedStep:
     lengths: Lengths = field(default_factory=Lengths)
     memory_gib: float | None = None
     allocated_gib: float | None = None
+    between_s: float | None = None
 
     @property
     def iteration_s(self) -> float | None:
@@ -66,9 +75,14 @@ class LoggedStep:
 
     @property
     def unnamed_s(self) -> float | None:
-        """What of the iteration no call accounts for. Calls that overlap leave nothing."""
-        whole = self.iteration_s
-        return None if whole is None else max(0.0, whole - sum(self.calls.values()))
+        """What of the iteration no call accounts for. Calls that overlap leave nothing.
+
+        ``None`` where the step is no more than the sum of its calls, as OpenRLHF writes it: nothing else was timed.
+        """
+        whole, named_s = self.iteration_s, sum(self.calls.values())
+        if whole is None or (self.calls and abs(whole - named_s) <= SUM * whole):
+            return None
+        return max(0.0, whole - named_s)
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ class RunLog:
     Parameters
     ----------
     system
-        Who wrote it: ``verl``, ``nemo-rl``, ``slime`` or ``hybridmap``.
+        Who wrote it: ``verl``, ``nemo-rl``, ``slime``, ``openrlhf`` or ``hybridmap``.
     source
         The file or folder.
     steps

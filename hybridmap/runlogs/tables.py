@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "training/global_step", "rollout/step")
+STEP_COLUMNS = (
+    "step",
+    "_step",
+    "global_step",
+    "trainer/global_step",
+    "training/global_step",
+    "train/global_step",
+    "rollout/step",
+)
 _CHART = re.compile(r".* - (?P<name>[^ ]+?)(?P<bound>__MIN|__MAX)?$")
 """A column of an exported W&B chart: ``run name - metric``, and the range of each point beside it."""
 

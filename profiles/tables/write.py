@@ -61,9 +61,20 @@ KEYS: dict[str, dict[str, str]] = {
     "engine_step": _PROBE,
     "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
     "neighbour_step": {**_PROBE, "neighbours": "ranks of another pool that work meanwhile"},
-    "dispatch": {"launcher": "name", "samples": "samples of a batch", "ranks": "ranks"},
+    "dispatch": {
+        "launcher": "name",
+        "engine": "of the ranks; fake: they compute nothing",
+        "samples": "samples of a batch",
+        "ranks": "ranks",
+        "pools": "pools of them",
+        "part": "between two calls that follow one another; before the first of an iteration and after its last",
+    },
 }
 """Tables that a machine is measured into: key columns in the order that rows are sorted by, each with its unit."""
+
+BETWEEN, AROUND = PARTS = ("between two calls", "around an iteration")
+FAKE = "fake"
+"""Parts of table ``dispatch``, and its engine that computes nothing."""
 
 RESULTS = {
     TIME: "seconds, median",

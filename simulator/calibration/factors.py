@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.calibration import FACTORS, UNCALIBRATED, Calibration, digest_of, factors_of_calls
-from profiles.host_times import IN_PASSES, slowed
+from profiles.calibration import FACTORS, UNCALIBRATED, UNMOVED, Calibration, digest_of, factors_of_calls
+from profiles.host_times import BEFORE_CALLS, IN_PASSES, slowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,13 +104,13 @@ def calibrated(facts: Facts, calibration: Calibration) -> Facts:
     Returns
     -------
     Facts
-        Host times of both engines multiplied, and the layer where calls are priced.
+        Host times of both engines and what comes before calls multiplied, and the layer where calls are priced.
     """
     host = {side: calibration.host.get(side, 1.0) for side in ("generation", "training")}
     return replace(
         facts,
         generation=slowed(facts.generation, host["generation"], IN_PASSES),
-        training=slowed(facts.training, host["training"], IN_PASSES),
+        training=slowed(slowed(facts.training, host["training"], IN_PASSES), calibration.dispatch, BEFORE_CALLS),
         calibration=calibration,
     )
 
@@ -118,12 +118,18 @@ def calibrated(facts: Facts, calibration: Calibration) -> Facts:
 def uncalibrated(facts: Facts) -> Facts:
     """The same job with prices as tables and engine files have them."""
     host = facts.calibration.host
+    training = slowed(facts.training, 1.0 / host.get("training", 1.0), IN_PASSES)
     return replace(
         facts,
         generation=slowed(facts.generation, 1.0 / host.get("generation", 1.0), IN_PASSES),
-        training=slowed(facts.training, 1.0 / host.get("training", 1.0), IN_PASSES),
+        training=slowed(training, 1.0 / facts.calibration.dispatch, BEFORE_CALLS),
         calibration=UNCALIBRATED,
     )
+
+
+def without_dispatch(facts: Facts) -> Facts:
+    """Prices of calls as a measured timeline has them: what comes before a call is no part of it."""
+    return replace(facts, training=slowed(facts.training, 0.0, BEFORE_CALLS))
 
 
 def calibration_of(
@@ -161,9 +167,10 @@ def layer_of(files: Sequence[CalibrationFile]) -> Calibration:
     said = ", ".join(f"{file.steps:,} steps of {file.source} ({file.system}, {file.date})" for file in files)
     together = combined(beliefs)
     found = calibration_of(together, seconds, digest, said)
+    before = float(np.exp(np.mean([np.log(file.dispatch) for file in files if file.dispatch != UNMOVED] or [0.0])))
     memory = max((file.peak.factor for file in files if file.peak is not None), default=1.0)
     named = tuple(name for name in FACTORS if name in apart)
-    return replace(found, apart=named, learned=together.learned, memory=memory)
+    return replace(found, apart=named, learned=together.learned, memory=memory, dispatch=before)
 
 
 def contradictions(first: Belief, second: Belief) -> list[str]:

@@ -50,7 +50,7 @@ class Prices:
         """Predicted seconds of what was observed."""
         case = self.cases[observed.case]
         if observed.calls != (WHOLE,):
-            return sum(self.calls_s(observed.case, log_factors, observed.calls).values())
+            return together_s(case.plan, case.facts, self.calls_s(observed.case, log_factors, observed.calls))
         calls = self.calls_s(observed.case, log_factors)
         return max(record.end_s for record in scheduled(case.plan, case.facts, calls))
 
@@ -157,6 +157,16 @@ def _at_several_lengths(prices: Prices, observations: Sequence[Observation]) -> 
         if len(observed.calls) == 1 and observed.calls != (WHOLE,):
             priced.setdefault(observed.calls, []).append(prices.seconds(observed, np.zeros(len(FACTORS))))
     return [calls for calls, seconds in priced.items() if max(seconds) > UNLIKE * min(seconds)]
+
+
+def together_s(plan: Plan, facts: Facts, seconds: Mapping[str, float]) -> float:
+    """Seconds of calls that were timed together: one after the other in a pool, pools side by side."""
+    by_pool: dict[str, float] = {}
+    for call in facts.dataflow.calls:
+        if call.key in seconds:
+            pool = plan.generation_pool_of(call.role) if call.kind == "generate" else plan.pool_of(call.role)
+            by_pool[pool.name] = by_pool.get(pool.name, 0.0) + seconds[call.key]
+    return max(by_pool.values())
 
 
 def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:

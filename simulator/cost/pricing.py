@@ -86,7 +86,7 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
     others = num_gpus - 1.0  # ranks start one after the other
     late = Cost.of_compute(facts.training.priced(start_skew_s=others))
     beside_s = facts.calibration.seconds_per_sample.get(call.api, 0.0) * facts.workload.num_samples
-    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0))
+    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, dispatch_pool_rank_s=others))
     whole = (cost + late) * facts.correction(call.api) + dispatch
     return whole + Cost.of_compute(Priced.of(beside_s, Basis.MEASURED)) if beside_s else whole
 
@@ -198,9 +198,9 @@ def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
 def controller_cost(facts: Facts, call: Call) -> Cost:
     """Cost of what the controller does itself, a scalar: it does not depend on the placement.
 
-    ``compute_advantage`` carries the passing of every sample's fields through the network once, and what the controller
-    does with them. A function reward
-    takes its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers. Where a
+    ``compute_advantage`` carries the passing of every sample's fields through the network once, what the controller
+    does with them, and what lies before the first call of an iteration and after its last. A function reward takes
+    its stated time per sample on one CPU worker per GPU, since a job does not state its CPU workers. Where a
     calibration has measured them, those seconds hold, in proportion to the samples.
 
     Parameters
@@ -230,7 +230,8 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     engine = facts.training
     handled_s = engine.controller_s_per_token * work.tokens
     handled = Cost.of_compute(Priced.of(handled_s, engine.basis("controller_s_per_token")))
-    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + handled + dispatch
+    around = Cost.of_compute(engine.priced(dispatch_iteration_s=1.0))
+    return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + handled + dispatch + around
 
 
 def role_costs(

@@ -34,7 +34,7 @@ class SharedHost:
     neighbour_slowdown
         A call while another rank runs one, over the same call alone; at least 1.
     further_rank_s
-        What each rank beyond the first adds before a call: one more process for the controller and for batches.
+        What each rank beyond the first adds before a call, also one of another pool: one more process on the host.
     """
 
     num_cores: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from executor.profiling.dispatch import dispatch_key
 from executor.profiling.engine_step import CALLS, Probe
 from executor.profiling.parallel_step import CALLS as PARALLEL_CALLS
 from executor.profiling.probes import SMALL_WORK
@@ -17,7 +18,7 @@ from profiles.models.gemm_shapes import head_shapes, powers_of_two
 from profiles.models.hf_config import shape_from_hf_config
 from profiles.models.probe_models import tiny_config
 from profiles.store import load_device
-from profiles.tables.write import write_table
+from profiles.tables.write import PARTS, write_table
 
 ROOT = Path(__file__).parents[2]
 CONFIG = json.loads((ROOT / "examples" / "run" / "tiny-config.json").read_text())
@@ -120,8 +121,9 @@ def operators():
             for n in powers_of_two(16, 1 << 24)
         ],
         "dispatch": [
-            row({"launcher": launcher, "samples": 128, "ranks": ranks}, DISPATCH_S)
+            row({**dispatch_key(launcher, 128, ranks, ranks), "part": part}, DISPATCH_S)
             for launcher, ranks in (("local", 1), ("ray", 1), ("ray", 4))
+            for part in PARTS
         ],
     }
 

@@ -5,14 +5,11 @@ from dataclasses import fields
 import pytest
 
 from profiles.engine_facts import GenerationEngine, TrainingEngine, load_generation_engine, load_training_engine
-from profiles.host_times import BETWEEN_CALLS, IN_PASSES, slowed
+from profiles.host_times import BEFORE_CALLS, BETWEEN_CALLS, IN_PASSES, slowed
 
 OF_A_MEASURED_MACHINE = {
     "call_s",
     "wake_s",
-    "dispatch_s",
-    "dispatch_local_s",
-    "dispatch_rank_s",
     "start_skew_s",
     "meeting_s",
 }
@@ -29,13 +26,13 @@ def seconds_of(kind):
 
 @pytest.mark.parametrize("kind", [GenerationEngine, TrainingEngine])
 def test_every_constant_in_seconds_is_in_one_list(kind):
-    lists = (set(IN_PASSES), set(BETWEEN_CALLS), OF_A_MEASURED_MACHINE, OF_A_SERVER)
+    lists = (set(IN_PASSES), set(BETWEEN_CALLS), set(BEFORE_CALLS), OF_A_MEASURED_MACHINE, OF_A_SERVER)
     for name in seconds_of(kind):
         assert sum(name in own for own in lists) == 1, name
 
 
 def test_no_list_names_what_no_engine_has():
-    assert {*IN_PASSES, *BETWEEN_CALLS} <= seconds_of(GenerationEngine) | seconds_of(TrainingEngine)
+    assert {*IN_PASSES, *BETWEEN_CALLS, *BEFORE_CALLS} <= seconds_of(GenerationEngine) | seconds_of(TrainingEngine)
 
 
 def test_a_slower_host_is_slower_in_what_is_named_alone():

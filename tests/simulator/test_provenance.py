@@ -38,6 +38,7 @@ NO_PART_OF_A_PRICE = {
     "front_end_s_per_prompt_token",  # serving, which has no provenance
     "wake_s",
     "dispatch_local_s",
+    "dispatch_local_iteration_s",
     "dispatch_rank_s",
     "neighbour_slowdown",  # put in place of others for one machine
 }
@@ -52,6 +53,8 @@ def job(**changes: object) -> Facts:
         "small_reduces_per_step": 4.0,
         "meetings_per_step": 4.0,
         "meeting_s": 1e-3,
+        "dispatch_iteration_s": 1e-2,
+        "dispatch_pool_rank_s": 1e-2,
         "forward_s_per_layer": 1e-2,
         "backward_s_per_layer": 1e-2,
         "forward_s_per_layer_sequence": 1e-2,

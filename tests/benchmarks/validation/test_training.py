@@ -94,7 +94,13 @@ def test_fsdp_shards_parameters_unless_it_has_a_pipeline(priced):
     predict(system="torchtitan", train_pp="2", micro_batch="8")
     predict(system="Megatron-Bridge")
     assert [layout.zero_stage for *_, layout in priced] == [3, 1, 1]
-    assert priced[1][3].micro_batch == 1, "its local batch is cut into pipeline micro-batches of one sequence"
+
+
+@pytest.mark.parametrize(("system", "micro_batch"), [("torchtitan", 4), ("torchtitan 0.1", 1), ("torchtitan v0.2", 1)])
+def test_a_local_batch_is_cut_into_the_pipelines_micro_batches_as_its_release_does(priced, system, micro_batch):
+    """As many as ranks of the pipeline; of one sequence from release 0.1 on."""
+    predict(system=system, train_pp="2", micro_batch="8")
+    assert priced[0][3].micro_batch == micro_batch
 
 
 def test_a_micro_batch_is_no_larger_than_the_batch_of_a_rank(priced):

@@ -5,17 +5,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from executor.profiling import again, dispatch, engine_step
+from executor.profiling import again, dispatch, engine_step, host_contention
 from executor.profiling.again import measure_again
-from executor.profiling.engine_step import CALLS
+from executor.profiling.cases import Key
+from executor.profiling.dispatch import dispatch_key
+from executor.profiling.engine_step import CALLS, Probe
 from executor.profiling.journal import Journal
-from executor.profiling.probes import probes_for
+from executor.profiling.probes import host_contention_probes, probes_for
 from executor.profiling.request import Request
 from executor.profiling.run_profile import Profiler
 from executor.profiling.statistics import Summary, summarise
 from executor.profiling.timing import Precision
 from profiles.models.hf_config import shape_from_hf_config
 from profiles.models.probe_models import tiny_config
+from profiles.tables.write import AROUND, BETWEEN, PARTS
 
 CONFIG = tiny_config(layers=1, hidden=32)
 FAST = Precision(half_width=0.5, min_repeats=3, max_repeats=5, min_s=0.0, max_s=0.05)
@@ -65,8 +68,8 @@ def test_a_second_time_has_the_threads_of_the_first(profiler: Profiler, monkeypa
 
 
 def test_parts_take_turns(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "measure_dispatch", lambda *given: (SECOND, 1))
-    between = [{"launcher": "ray", "samples": number, "ranks": 1} for number in (1, 2)]
+    monkeypatch.setattr(dispatch, "measure_dispatch", lambda *given: ({BETWEEN: SECOND}, 1))
+    between = [{**dispatch_key("ray", number, 1, 1), "part": BETWEEN} for number in (1, 2)]
     measure_again(profiler, {"copy": profiler.journal.of("copy"), "dispatch": between}, 1, never)
     tables = [row["table"] for row in profiler.journal.rows if row["result"].get("round")]
     assert tables[:4] == ["copy", "dispatch", "copy", "dispatch"] and set(tables[4:]) == {"copy"}
@@ -99,11 +102,32 @@ def test_a_probe_is_repeated_with_all_its_calls_and_a_failure_leaves_what_there_
 
 
 def test_time_between_calls_is_measured_again(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(launcher: str, samples: int, ranks: int, iterations: int) -> tuple[Summary, int]:
+    def measured(key: Key, iterations: int) -> tuple[dict[str, Summary], int]:
         assert iterations == again.ITERATIONS
-        return SECOND, 1
+        return dict.fromkeys(PARTS, SECOND), 1
 
     monkeypatch.setattr(dispatch, "measure_dispatch", measured)
-    measure_again(profiler, {"dispatch": [{"launcher": "ray", "samples": 128, "ranks": 4, "latency_s": 1.0}]}, 1, never)
-    (row,) = profiler.journal.of("dispatch")
-    assert (row["launcher"], row["samples"], row["ranks"], row["round"]) == ("ray", 128, 4, 1)
+    key = dispatch_key("ray", 128, 4, 4)
+    measure_again(profiler, {"dispatch": [{**key, "part": part, "latency_s": 1.0} for part in PARTS]}, 1, never)
+    rows = profiler.journal.of("dispatch")
+    assert [row["part"] for row in rows] == list(PARTS), "one run says both"
+    assert all(row.items() >= key.items() and row["round"] == 1 for row in rows)
+
+
+def test_what_lies_between_calls_of_ranks_on_one_host_is_measured_by_their_own_runs(
+    profiler: Profiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def measured(probe: Probe, dtype: str, iterations: int):  # type: ignore[no-untyped-def]
+        seen.append(probe)
+        yield "dispatch", {**key, "part": AROUND}, SECOND
+
+    monkeypatch.setattr(host_contention, "measure_host_contention", measured)
+    (probe,) = host_contention_probes(profiler.request)
+    key = dispatch_key("ray", probe.samples, 2, 1, host_contention.ENGINE)
+    measure_again(profiler, {"dispatch": [{**key, "part": AROUND, "latency_s": 1.0}]}, 1, never)
+    of_two = {**probe.key("fp32", "update_actor"), "ranks": 2, "latency_s": 1.0}
+    measure_again(profiler, {"parallel_step": [of_two]}, 1, never)
+    assert seen == [probe, probe]
+    assert profiler.journal.of("dispatch")[0]["round"] == 1

@@ -3,26 +3,31 @@
 import pytest
 
 from executor.profiling.engine_step import Probe
-from executor.profiling.host_contention import SETS, calls_with, measure_host_contention
-from executor.profiling.plans import ppo_plan
+from executor.profiling.host_contention import ROWS, calls_with, measure_host_contention, plans_of
 from hybridmap.profiling.engine_files import _beside_another
 from profiles.models.probe_models import tiny_config
+from profiles.tables.write import PARTS
 
 PROBE = Probe(tiny_config(layers=2, hidden=32), 32, 4, 3, 16, 2)
 
 
 @pytest.mark.long
 def test_calls_are_timed_alone_and_beside_a_rank_of_another_pool():
-    found = list(measure_host_contention(PROBE, "fp32", 3))
+    measured = list(measure_host_contention(PROBE, "fp32", 3))
+    found = [(key, summary) for table, key, summary in measured if table == ROWS]
     assert [(key["call"], key["neighbours"]) for key, _ in found] == [(c, n) for n in (0, 1) for c in calls_with(n)]
-    assert all(summary.median_s > 0 and summary.repeats == 3 for _, summary in found)
+    assert all(summary.median_s > 0 and summary.repeats == 3 for _, _, summary in measured)
     rows = [{**key, "latency_s": summary.median_s} for key, summary in found]
     assert _beside_another(rows)["value"] >= 1.0
+    together = [(key["call"], key["ranks"]) for table, key, _ in measured if table == "parallel_step"]
+    assert together == [("generate_sequences", 2), ("update_actor", 2)]
+    between = [(key["ranks"], key["pools"], key["part"]) for table, key, _ in measured if table == "dispatch"]
+    assert between == [(ranks, pools, part) for ranks, pools in ((1, 1), (2, 2), (2, 1)) for part in PARTS]
 
 
-def test_the_two_plans_differ_in_their_pools_alone():
-    alone, beside = (ppo_plan(sets, PROBE.samples, PROBE.micro_batch) for sets in SETS)
-    assert (alone.num_gpus, beside.num_gpus) == (1, 2)
+def test_the_first_two_plans_differ_in_their_pools_alone():
+    alone, beside, together = plans_of(PROBE)
+    assert [(plan.num_gpus, len(plan.pools)) for plan in (alone, beside, together)] == [(1, 1), (2, 2), (2, 1)]
     assert {e.role: (e.training, e.inference, e.generation) for e in alone.roles} == {
         e.role: (e.training, e.inference, e.generation) for e in beside.roles
     }

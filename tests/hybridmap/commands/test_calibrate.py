@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hybridmap.exports.systems import export_plan
+from hybridmap.files.plan import write_records
 from tests.hybridmap.conftest import invoke
+from tests.hybridmap.exports.plans import JOBS, plan_file
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
 LOG, SCRIPT = LOGS / "verl-qwen2-7b-8xh100.jsonl", LOGS / "verl-qwen2-7b-8xh100.sh"
@@ -94,7 +97,8 @@ def test_the_answer_as_json(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "say what was run: --plan plan.json, or --script run.sh --device GPU"),
+        ((), "say what was run, once: --plan plan.json, --job JOB.yaml, or --script run.sh --device GPU"),
+        (("--script", SCRIPT, "--job", SCRIPT), "say what was run, once"),
         (("--script", SCRIPT), "--script needs --device"),
         (("--script", SCRIPT, "--device", "h100-80gb-sxm", "--steps", "500:600"), "the log has steps 1 to 132"),
         (("--script", SCRIPT, "--device", "h100-80gb-sxm", "--steps", "x"), "expected FROM:TO"),
@@ -125,6 +129,69 @@ def test_a_device_without_tables_is_one_once_a_log_has_calibrated_it(run, tmp_pa
     (device / "calibration.yaml").unlink()
     without = json.loads(run("plan", device / "job.yaml", "--out", tmp_path / "b", "--json").stdout)["interval_s"]
     assert without["high"] / without["low"] > 1.5 * high / low
+
+
+def in_words_of(system, step, parts):
+    """One step of 80 s as a system prints it."""
+    generation_s, scores_s, training_s, weights_s = parts
+    if system == "openrlhf":
+        status = {
+            "timing/make_experience": scores_s,
+            "timing/ppo_train": training_s,
+            "timing/broadcast": weights_s,
+            "rollout/response_length_mean": 310.0,
+            "timing/generation": generation_s,
+            "timing/step_total": sum(parts),
+        }
+        return f"(PPOTrainer pid=7) ✨ Global step {step}: {status}\n"
+    if system == "slime":
+        times = {
+            "perf/rollout_time": generation_s,
+            "perf/log_probs_time": scores_s / 2,
+            "perf/ref_log_probs_time": scores_s / 2,
+            "perf/actor_train_time": training_s,
+            "perf/update_weights_time": weights_s,
+            "perf/step_time": sum(parts) + 2.0,
+        }
+        return f"perf {step}: {times}\n"
+    lines = [f"===== Step {step}/9 =====", f"  • Total step time: {sum(parts) + 2.0}s"]
+    names = ("generation", "policy_and_reference_logprobs", "policy_training", "prepare_for_generation/total")
+    lines += [f"  • {name}: {seconds}s (9%)" for name, seconds in zip(names, parts, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("system", ["openrlhf", "slime", "nemo-rl"])
+def test_a_script_is_read_as_one_of_the_system_that_wrote_the_log(run, tmp_path, system):
+    export = export_plan(plan_file("grpo"), "x", system)
+    for name, text in export.files.items():
+        (tmp_path / name).write_text(text)
+    log = tmp_path / "train.log"
+    log.write_text("".join(in_words_of(system, i, (4.0 + i / 50, 1.0, 3.0 + i / 90, 0.5)) for i in range(1, 9)))
+    script = tmp_path / ("recipe.yaml" if system == "nemo-rl" else export.script)
+    words = ("--script", script, "--device", "h100-80gb-sxm", "--env", "HF_CHECKPOINT=Qwen/Qwen2.5-1.5B")
+    done = run("calibrate", log, *words, "--out", tmp_path, "--json")
+    assert done.exit_code == 0, done.stdout
+    found = json.loads(done.stdout)
+    assert (found["system"], found["steps"]) == (system, 8)
+    assert {call for stage in found["stages"] for call in stage["calls"]} >= {"generate_sequences", "update_actor"}
+    assert max(abs(stage["error_after"]) for stage in found["stages"]) < 0.1
+    assert max(abs(stage["error_before"]) for stage in found["stages"]) > 0.1
+    assert any("sum of its stages" in text for text in found["lacks"]) is (system == "openrlhf")
+
+
+def test_a_job_stands_for_what_is_planned_for_it_and_the_layer_lies_beside(run, tmp_path):
+    file = plan_file("grpo")
+    job = tmp_path / "mine" / "job.yaml"
+    job.parent.mkdir()
+    job.write_text(yaml.safe_dump(JOBS["grpo"][0]))
+    log = tmp_path / "train.log"
+    log.write_text("".join(in_words_of("slime", i, (4.0 + i / 50, 1.0, 3.0, 0.5)) for i in range(1, 9)))
+    by_job = json.loads(run("calibrate", log, "--job", job, "--json").stdout)
+    assert by_job["written"] == [str(job.parent / "calibration.yaml")]
+    assert file.plan.placement in by_job["notes"][0] and "--plan" in by_job["notes"][0]
+    write_records(tmp_path, {"plan.json": file})
+    by_plan = json.loads(run("calibrate", log, "--plan", tmp_path / "plan.json", "--out", tmp_path, "--json").stdout)
+    assert by_job["log_factors"] == pytest.approx(by_plan["log_factors"], abs=1e-9)
 
 
 def test_what_if_and_import_are_priced_with_a_layer_too(learned, run, tmp_path):

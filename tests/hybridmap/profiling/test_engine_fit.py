@@ -8,7 +8,7 @@ import pytest
 
 from executor.profiling.engine_step import CALLS, Probe
 from executor.profiling.probes import SMALL_WORK
-from hybridmap.profiling.engine_files import _dispatch_rank, write_engine_files
+from hybridmap.profiling.engine_files import write_engine_files
 from hybridmap.profiling.engine_fit import Engines, fit_constants, fit_together, fit_wake
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
@@ -89,17 +89,6 @@ def test_waiting_of_two_ranks_is_skew_and_meetings(engines: Engines) -> None:
         made.append({**row, "latency_s": slow.price_on(row, 2)})
     skew_s, meeting_s = fit_together(made, engines)
     assert skew_s == pytest.approx(2e-3, rel=0.01) and meeting_s == pytest.approx(3e-4, rel=0.01)
-
-
-def test_a_further_rank_costs_what_lies_between_one_and_four() -> None:
-    def row(ranks: int, latency_s: float, samples: int = 32, launcher: str = "ray") -> dict[str, object]:
-        return {"launcher": launcher, "samples": samples, "ranks": ranks, "latency_s": latency_s}
-
-    measured = [row(1, 5e-3), row(4, 8e-3), row(1, 6e-3, 256), row(4, 12e-3, 256), row(1, 1e-3, launcher="local")]
-    assert _dispatch_rank(measured)["value"] == pytest.approx(1.5e-3)
-    faster = [row(1, 5e-3), row(4, 4e-3)]
-    assert _dispatch_rank(faster)["value"] == 0.0, "no rank makes calls come sooner"
-    assert _dispatch_rank([row(1, 5e-3)]) == {**_dispatch_rank([]), "value": 0.0}
 
 
 @pytest.mark.parametrize("kind", ["training", "generation"])

@@ -6,7 +6,17 @@ import random
 import pytest
 
 from hybridmap.runlogs.read import read_log
-from hybridmap.runlogs.records import BOTH_LOG_PROBS, CHECKPOINT, STEP, VALIDATION, Lengths, LoggedStep, RunLog
+from hybridmap.runlogs.records import (
+    ALL_SCORES,
+    BOTH_LOG_PROBS,
+    BOTH_UPDATES,
+    CHECKPOINT,
+    STEP,
+    VALIDATION,
+    Lengths,
+    LoggedStep,
+    RunLog,
+)
 from hybridmap.runlogs.steady import steady
 from profiles.errors import InputError
 
@@ -44,7 +54,13 @@ def wide(step_column, rename=str):
 PIECES = (b"", b"\x00", b"\xff", b"-", b"1e9", b"nan", b",", b"{")
 FORMATS = {
     "train.log": console() + "Training Progress:  64%|...| 134/210 [3:32:45<1:49:40, 86.58s/it]\n",
-    "wrapped.log": console().replace("31.5", "np.float64(31.5)"),
+    "wrapped.log": console().replace("31.5", "np.float64(31.5)").replace("33.5", "tensor(33.5, device='cuda:0')"),
+    "bars.log": f"Training Progress:  64%|...| 134/210 [3:32:45<1:49:40, 86.58s/it]\r{console().rstrip()}\r\n",
+    "bars_alone.log": f"Training:  64%|...| 134/210\r{console().rstrip()}\rTraining:  65%|...| 135/210\r",
+    "terminal.log": f"\x1b[2K\x1b[1A\x1b[?25l{console().rstrip()}\x1b[K\x1b[0m\n",
+    "repeated.log": f"{console().rstrip()}\x1b[32m [repeated 2x across cluster] (Ray deduplicates logs)\x1b[0m\n",
+    "kubernetes.log": f"2026-11-24T06:00:00.123456Z stdout F {console(prefix='(main_task pid=19, ip=10.0.0.3) ')}",
+    "validated.log": console() + "(TaskRunner pid=195) step:3 - val-core/gsm8k/reward/mean@1:0.7\n",
     "metrics.jsonl": json.dumps({"step": 3, "data": METRICS}) + "\n",
     "history.jsonl": json.dumps({"_step": 3, **METRICS}) + "\n",
     "history.csv": wide("_step"),
@@ -115,7 +131,41 @@ def test_slime_prints_dictionaries(tmp_path):
     assert (step.lengths.response_mean, step.lengths.clipped) == (900.0, 0.1)
 
 
+@pytest.mark.parametrize("mark", ["✨ ", ""])  # the asynchronous trainer prints none
+def test_openrlhf_prints_dictionaries_of_its_own(tmp_path, mark):
+    status = {
+        "policy_loss": -0.01,
+        "timing/make_experience": 16.0,
+        "timing/ppo_train": 42.0,
+        "timing/broadcast": 3.0,
+        "rollout/response_length_mean": 700.5,
+        "rollout/truncated_rate": 0.03,
+        "timing/generation": 30.0,
+        "timing/step_total": 91.0,
+    }
+    prefix = "\x1b[36m(PPOTrainer pid=195)\x1b[0m INFO 11-24 06:40:00 ppo_trainer.py:550] "
+    log = read_log(written(tmp_path, f"{prefix}{mark}Global step 4: {status}\n{prefix}✨ Evaluation, global_step 4\n"))
+    (step,) = log.steps
+    assert (log.system, step.number, log.damaged) == ("openrlhf", 4, 0)
+    assert step.calls == {"generate_sequences": 30.0, "transition": 3.0, ALL_SCORES: 16.0, BOTH_UPDATES: 42.0}
+    assert (step.lengths.response_mean, step.lengths.clipped) == (700.5, 0.03)
+    assert step.unnamed_s is None, "the step is a sum, which says nothing of what happens between"
+
+
 OTHERS = {
+    "openrlhf": (
+        "train/global_step",
+        {
+            "train/timing/generation": 30.0,
+            "train/timing/make_experience": 16.0,
+            "train/timing/ppo_train": 42.0,
+            "train/timing/broadcast": 3.0,
+            "train/timing/step_total": 91.0,
+            "train/rollout/response_length_mean": 700.5,
+            "train/rollout/truncated_rate": 0.03,
+        },
+        {"generate_sequences": 30.0, ALL_SCORES: 16.0, BOTH_UPDATES: 42.0, "transition": 3.0, STEP: 91.0},
+    ),
     "nemo-rl": (
         "Step",
         {

@@ -46,6 +46,17 @@ def observations(some, log_factors, rng, error=NOISE):
     return [one for one in found if one.seconds > 0]
 
 
+def test_calls_that_were_timed_together_take_turns_in_a_pool_and_run_at_once_in_two():
+    """OpenRLHF times the critic's and the actor's training as one, whether they share GPUs or not."""
+    facts = make_facts("ppo", roles=dict.fromkeys(("actor", "critic", "reference", "reward"), "llama-2-7b"))
+    roles, keys = ("actor", "critic", "reference", "reward"), ("update_actor", "update_critic")
+    for sets, sizes in (((roles,), (8,)), ((("actor", "reference"), ("critic", "reward")), (8, 8))):
+        prices = Prices([Case(make_plan(facts, sets, sizes), facts)], {})
+        alone = prices.calls_s(0, np.zeros(len(FACTORS)), keys)
+        together_s = prices.seconds(Observation(0, keys, 1.0), np.zeros(len(FACTORS)))
+        assert together_s == pytest.approx(sum(alone.values()) if len(sets) == 1 else max(alone.values()))
+
+
 def test_seconds_at_any_length_are_told_from_a_factor_and_stay_where_lengths_change():
     """Of a call whose time falls less than its price: a copy of parameters that no length changes."""
     some, copied_s = cases((256, 512, 1024)), 0.2

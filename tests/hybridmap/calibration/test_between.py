@@ -1,0 +1,59 @@
+"""Protects what lies between calls: our own runs say when calls began, logs of other systems what has no name."""
+
+from dataclasses import replace
+
+import pytest
+
+from hybridmap.calibration.between import DISPATCH, before_calls
+from hybridmap.calibration.learn import learn
+from hybridmap.runlogs.read import log_of
+from profiles.calibration import digest_of
+from simulator.calibration.factors import calibrated, layer_of, uncalibrated, without_dispatch
+from simulator.play.simulate import simulate
+from tests.builders import make_facts, make_plan, workload
+
+ROLES = ("actor", "critic", "reference", "reward")
+DISPATCH_S = {"dispatch_s": 0.2, "dispatch_iteration_s": 1.0, "dispatch_pool_rank_s": 0.05}
+
+
+@pytest.fixture(scope="module")
+def ran():
+    """Facts of a job whose time between calls is known, and a plan of one pool."""
+    facts = make_facts("ppo", work=workload(64, 512, 256))
+    facts = replace(facts, training=replace(facts.training, **DISPATCH_S))
+    return facts, make_plan(facts, (ROLES,), (8,), tp=8)
+
+
+def measured(facts, plan, factor):
+    """An iteration whose calls take what they are priced at and what lies between them ``factor`` times its price."""
+    alone, whole = simulate(plan, without_dispatch(facts)), simulate(plan, facts)
+    between_s = factor * (whole.iteration_s - alone.iteration_s)
+    return alone.model_copy(update={"source": "measured", "iteration_s": alone.iteration_s + between_s})
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 1.3])
+def test_our_own_runs_say_what_lies_between_calls(ran, factor):
+    facts, plan = ran
+    log = log_of([measured(facts, plan, factor)] * 10, "own")
+    assert before_calls(log.steps, plan, facts) == pytest.approx(factor)
+    file = learn(log, plan, facts).file
+    assert file.dispatch == pytest.approx(factor)
+    assert max(map(abs, file.log_factors)) < 0.01, "no factor of a call takes what lies before it"
+    learned = calibrated(facts, layer_of([file]))
+    assert simulate(plan, learned).iteration_s == pytest.approx(measured(facts, plan, factor).iteration_s, rel=0.01)
+    assert uncalibrated(learned).training.dispatch_s == pytest.approx(facts.training.dispatch_s)
+
+
+def test_what_is_no_time_of_a_controller_is_bounded_and_nothing_is_learned_from_nothing(ran):
+    facts, plan = ran
+    log = log_of([measured(facts, plan, 1e6)], "own")
+    assert before_calls(log.steps, plan, facts) == DISPATCH[1]
+    assert before_calls(log.steps, plan, without_dispatch(facts)) is None
+    assert before_calls([replace(step, between_s=None) for step in log.steps], plan, facts) is None
+
+
+def test_a_layer_from_before_it_was_learned_keeps_its_digest(ran):
+    facts, plan = ran
+    file = learn(log_of([measured(facts, plan, 1.3)], "own"), plan, facts).file
+    assert digest_of(file) != digest_of(file.model_copy(update={"dispatch": 1.0}))
+    assert layer_of([file, file.model_copy(update={"dispatch": 1.0})]).dispatch == pytest.approx(file.dispatch)

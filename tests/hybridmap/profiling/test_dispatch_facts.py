@@ -1,0 +1,51 @@
+"""Protects what lies between calls as facts: what a rank costs in a pool of its own, in the called pool, and once."""
+
+import pytest
+
+from executor.profiling.dispatch import dispatch_key
+from hybridmap.profiling.dispatch_facts import dispatch_seconds
+from profiles.tables.write import AROUND, BETWEEN, FAKE
+
+
+def rows(ranks, pools, between_s, around_s=9e-3, samples=32, launcher="ray", engine="torch-native"):
+    key = dispatch_key(launcher, samples, ranks, pools, engine)
+    return [{**key, "part": BETWEEN, "latency_s": between_s}, {**key, "part": AROUND, "latency_s": around_s}]
+
+
+def test_each_constant_is_what_its_runs_differ_by():
+    measured = [
+        *rows(1, 1, 3e-3),
+        *rows(4, 4, 6e-3),
+        *rows(2, 1, 5.5e-3),
+        *rows(1, 1, 1e-3, 2e-3, launcher="local", engine=FAKE),
+    ]
+    found = {name: value for name, (value, _) in dispatch_seconds(measured).items()}
+    assert found == pytest.approx(
+        {
+            "dispatch_s": 3e-3,
+            "dispatch_iteration_s": 6e-3,
+            "dispatch_rank_s": 1e-3,
+            "dispatch_pool_rank_s": 1.5e-3,
+            "dispatch_local_s": 1e-3,
+            "dispatch_local_iteration_s": 1e-3,
+        }
+    )
+
+
+def test_no_rank_makes_calls_come_sooner():
+    found = dispatch_seconds([*rows(1, 1, 3e-3, 1e-3), *rows(2, 2, 2e-3), *rows(2, 1, 1e-3)])
+    assert [found[name][0] for name in ("dispatch_rank_s", "dispatch_pool_rank_s", "dispatch_iteration_s")] == [0, 0, 0]
+
+
+def test_runs_of_an_engine_say_more_than_fakes_and_batch_sizes_are_held_apart():
+    fakes = [*rows(1, 1, 9.0, engine=FAKE), *rows(4, 4, 99.0, engine=FAKE)]
+    real = [*rows(1, 1, 2e-3), *rows(2, 2, 3e-3), *rows(1, 1, 4e-3, samples=64), *rows(2, 2, 7e-3, samples=64)]
+    found = dispatch_seconds([*fakes, *real])
+    assert found["dispatch_s"] == (pytest.approx(3e-3), 2)
+    assert found["dispatch_rank_s"] == (pytest.approx(2e-3), 2)
+    assert dispatch_seconds(fakes)["dispatch_s"] == (9.0, 1)
+
+
+def test_what_was_not_measured_is_left_out():
+    assert dispatch_seconds([]) == {}
+    assert set(dispatch_seconds(rows(1, 1, 1e-3))) == {"dispatch_s", "dispatch_iteration_s"}
