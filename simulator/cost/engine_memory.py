@@ -109,7 +109,7 @@ def state_bytes_per_sequence(shape: ModelShape, ranks: Numbers, pp: Numbers) -> 
 
 
 def keeping_layers(facts: Facts, shape: ModelShape) -> tuple[int, int]:
-    """Attention layers of which the engine's cache keeps whole sequences, and of which it keeps a window's tokens alone.
+    """Attention layers of which an engine keeps whole sequences, and of which it keeps the tokens of a window alone.
 
     Parameters
     ----------
