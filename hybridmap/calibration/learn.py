@@ -126,11 +126,14 @@ def lacks(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> tuple[str, .
     """What the log does not say, and what that costs."""
     known = {key for group in timed_together(steps, facts, plan) for key in group}
     missing = [c.key for c in facts.dataflow.calls if c.role != CONTROLLER and c.key not in known]
+    limit = facts.workload.response.maximum
     out = []
     if missing:
         out.append(f"no time of {', '.join(missing)}: their prices stay as they were, and as uncertain")
     if all(step.lengths.response_mean is None for step in steps):
         out.append("no response lengths: those of the job are taken, and errors of theirs go into the factors")
+    elif all((step.lengths.response_mean or limit + 1) > limit for step in steps):
+        out.append(f"responses within the job's limit of {limit:,} tokens: another job ran")
     elif all(step.lengths.clipped is None for step in steps):
         out.append("no share of responses at the limit: the tail of the lengths stays as the job has it")
     if all(step.iteration_s is None for step in steps):
@@ -146,7 +149,9 @@ def cases_of(
     steps: Sequence[LoggedStep], plan: Plan, facts: Facts, lengths: LearnedLengths | None
 ) -> list[tuple[Case, list[LoggedStep]]]:
     """Steps of like length together, each with the facts of their own lengths."""
-    known = [step for step in steps if step.lengths.response_mean]
+    limit = facts.workload.response.maximum
+    said = [step for step in steps if step.lengths.response_mean]
+    known = [step for step in said if (step.lengths.response_mean or 0.0) <= limit] or said
     if lengths is None or not known:
         return [(Case(plan, facts), list(steps))]
     known.sort(key=lambda step: step.lengths.response_mean or 0.0)

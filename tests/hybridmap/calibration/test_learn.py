@@ -132,6 +132,16 @@ def test_no_tail_is_made_up(mean, clipped):
     assert percentile_99(mean, 1024, clipped) is None
 
 
+def test_a_mean_beyond_the_limit_is_damage_and_means_all_beyond_it_another_job(public):
+    log, ran = public
+    steps, limit = log.steps[2:10], ran.job.facts().workload.response.maximum
+    wrong = replace(steps[3], lengths=replace(steps[3].lengths, response_mean=99999.5))
+    assert learn_lengths((*steps[:3], wrong), limit).response_mean == learn_lengths(steps[:3], limit).response_mean
+    longer = [replace(step, lengths=replace(step.lengths, response_mean=4.0 * limit)) for step in steps]
+    found = learn(replace(log, steps=tuple(longer)), ran.plan, ran.job.facts())
+    assert found.lacks == ("responses within the job's limit of 1,024 tokens: another job ran",)
+
+
 def test_lengths_at_the_limit_are_fixed():
     assert with_lengths(LengthDistribution.fixed(64), 64.0, None).kind == "fixed"
     assert with_lengths(LengthDistribution.fixed(64), 20.0, None).mean == 20.0
