@@ -11,6 +11,9 @@ calibrate``; the other four hold where they are within ``LIMIT`` of what was mea
 over the rounds as what they are to predict is: ten of the first round would learn how busy the machine was then. Each
 loop measures and calibrates anew. ``rounds apart`` is how far the medians of a placement's rounds lie from one another:
 where that is as much as ``LIMIT``, the machine changed and a loop says little.
+
+Stages are held, too, with the calibrated prices: each within ``STAGE_LIMIT``, or disturbed (its rounds lie further
+apart than that), or too small a share of its iteration to tell.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridmap.job.load import load_job
-from simulator.calibration.factors import calibrated, layer_of
+from hybridmap.validation.comparison import compare
+from simulator.calibration.factors import calibrated, layer_of, without_dispatch
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 from simulator.play.simulate import simulate
 
@@ -44,6 +48,8 @@ BASE, CALIBRATED_ON = "colocate", 10
 """Placement and number of its iterations that a calibration learns from."""
 LIMIT = 0.10
 """Relative error that the other placements are to stay within."""
+STAGE_LIMIT, LEAST_SHARE = 0.15, 0.03
+"""Relative error of a stage, and the share of an iteration from which on it counts."""
 PLACEMENTS: dict[str, tuple[tuple[tuple[str, ...], int], ...]] = {
     "colocate": ((("actor", "critic", "reference", "reward"), 1),),
     "colocate on 2": ((("actor", "critic", "reference", "reward"), 2),),
@@ -142,6 +148,8 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
     others = [row for row in rows if row["placement"] != BASE]
     far = [row["placement"] for row in others if abs(row["calibrated_s"] / row["measured_s"] - 1.0) > LIMIT]
     after = swapped(others, "calibrated_s")
+    stages = [stage for row in rows for stage in row["stages"]]
+    stages_far = [stage for stage in stages if stage["far"] and not stage["disturbed"]]
     return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": platform.machine(),
@@ -151,6 +159,8 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
         "rows": rows,
         "swapped": swapped(rows),
         "calibrated": {"on": BASE, "far": far, "swapped": after, "holds": not far and not after},
+        "stages_far": stages_far,
+        "stages_disturbed": sum(stage["far"] and stage["disturbed"] for stage in stages),
     }
 
 
@@ -172,7 +182,32 @@ def row_of(
         "high_s": high,
         "iterations": len(measured),
         "rounds_apart": rounds_apart(seconds, rounds),
+        "stages": stages_of(name, plan, learned, measured, rounds),
     }
+
+
+def stages_of(name: str, plan: Plan, learned: Facts, measured: Sequence[Timeline], rounds: int) -> list[dict[str, Any]]:
+    """Stages that count of a placement, calibrated and measured, and which are far off or were disturbed."""
+    found = compare(simulate(plan, without_dispatch(learned)), simulate(plan, learned).iteration_s, measured)
+    between = [t.iteration_s - sum(s for stage, s in t.stages.items() if stage != "other") for t in measured]
+    out = []
+    for timing in found.stages:
+        seconds = between if timing.name == "other" else [t.stages.get(timing.name, 0.0) for t in measured]
+        if timing.error is None or timing.measured_s < LEAST_SHARE * found.iteration.measured_s:
+            continue
+        apart = rounds_apart(seconds, rounds)
+        out.append(
+            {
+                "placement": name,
+                "stage": timing.name,
+                "calibrated_s": timing.predicted_s,
+                "measured_s": timing.measured_s,
+                "error": timing.error,
+                "far": abs(timing.error) > STAGE_LIMIT,
+                "disturbed": apart > STAGE_LIMIT,
+            }
+        )
+    return out
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -186,6 +221,9 @@ def show(found: Mapping[str, Any]) -> None:
     by = found["calibrated"]
     far, order = by["far"] or "none", by["swapped"] or "none"
     print(f"calibrated on {by['on']}: further off than {LIMIT:.0%}: {far}, in the wrong order: {order}")
+    for stage in found["stages_far"]:
+        print(f"stage further off than {STAGE_LIMIT:.0%}: {stage['placement']} {stage['stage']} {stage['error']:+.1%}")
+    print(f"stages further off that were disturbed: {found['stages_disturbed']}")
     print(f"load average {found['load_before']:.2f} before, {found['load_after']:.2f} after")
 
 
@@ -203,6 +241,7 @@ def main() -> None:
         loops.append(run_benchmark(options.profile, options.iterations, options.rounds))
         show(loops[-1])
     print(f"loops that hold: {sum(found['calibrated']['holds'] for found in loops)} of {len(loops)}")
+    print(f"loops whose stages hold: {sum(not found['stages_far'] for found in loops)} of {len(loops)}")
     if options.out:
         options.out.write_text(json.dumps({"loops": loops}, indent=1) + "\n")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,28 +11,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.device_time import DeviceSeconds
 from executor.records import COLLECTIVE_TIMEOUT_S
 from simulator.plan.groups import Degrees, generation_coordinates, micro_dp_groups, training_coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from executor.records import Identity
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 
-@dataclass
-class CommClock:
-    """Seconds spent in collectives. On GPUs it counts until the call is enqueued, on CPUs until it is done."""
-
-    seconds: float = 0.0
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        start_s = time.perf_counter()
-        yield
-        self.seconds += time.perf_counter() - start_s
+class CommClock(DeviceSeconds):
+    """Seconds spent in collectives, waiting for other ranks included."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ class ReceivingEngine:
         arch, device = read_architecture(self.spec.path), torch.device(self.spec.device)
         self.arch = arch
         source = self._source(arch)
-        join_world(self.identity, self.address, device, alone=True)
+        timeout_s = self.spec.collective_timeout_s
+        join_world(self.identity, self.address, device, alone=True, timeout_s=timeout_s)
         self.generator = self._make_generator(arch, self.spec.torch_dtype, self.clock)
         self.generator.load()
         self.generator.restore()
@@ -100,7 +101,7 @@ class ReceivingEngine:
             device,
             self.clock,
             target=self.generator.layout,
-            timeout_s=self.spec.collective_timeout_s,
+            timeout_s=timeout_s,
         )
 
     def weights_moved(self) -> WeightsMoved:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from executor.collectives import own_group
+from executor.engines.offload import spans_of
 from executor.engines.wrapped import WrappedTrainer
 from executor.records import WeightsMoved
 from executor.weights.adapters import LearnedOnly
@@ -18,6 +20,8 @@ from executor.weights.plan import TransferPlan, plan_transfers
 from simulator.plan.groups import gather_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import torch
     from tensordict import TensorDict
 
@@ -58,8 +62,9 @@ class HybridEngine(WrappedTrainer):
         self.generator = self._make_generator(trainer.arch, trainer.dtype, trainer.clock)
         self.plan = self._planned()  # a pair that cannot be is refused before the engine starts
         back = self._plan_back()
-        self.generator.load()
-        self.generator.release()
+        with self._on_host(trainer.tensors() if back is not None else {}):
+            self.generator.load()
+            self.generator.release()
         self.collectives = CountingCollectives(
             own_group(rank, [list(range(self.degrees.num_ranks))], self.trainer.clock)
         )
@@ -71,6 +76,18 @@ class HybridEngine(WrappedTrainer):
             parts = (LearnedOnly(trainer.layout), LearnedOnly(self.generator.layout))
             self._learned = Resharder(plan_transfers(trainer.arch, *parts), rank, self.collectives)
         self._back: WeightMover | None = Resharder(back, rank, self.collectives) if back is not None else None
+
+    @contextmanager
+    def _on_host(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """Lend the generation engine the room of weights that sleep while it works: it starts with all it will have."""
+        spans = spans_of(tensors.values())
+        copies = [span.to("cpu", copy=True) for span in spans]
+        for span in spans:
+            span.untyped_storage().resize_(0)
+        yield
+        for span, copy in zip(spans, copies, strict=True):
+            span.untyped_storage().resize_(copy.nbytes)
+            span.copy_(copy)
 
     def _planned(self) -> TransferPlan:
         """The transfer plan: gathers where a group holds what its members need, else the general way."""
@@ -133,8 +150,12 @@ class HybridEngine(WrappedTrainer):
             self.require_equal_weights()
 
     def to_training(self) -> None:
-        """Give the generation engine's memory back, and have the trainer's."""
+        """Give the generation engine's memory back, and have the trainer's.
+
+        Its cache goes first: the plan gave it the room in which the trainer's shard lies.
+        """
         if self._is_generating:
+            self.generator.release_cache()
             self._wake_trainer()
             if not self._has_base:
                 self.generator.release()

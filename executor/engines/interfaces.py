@@ -187,6 +187,9 @@ class GenerationEngine(Protocol):
     def restore(self) -> None:
         """Take memory for weights alone, whose values are undefined until they are written."""
 
+    def release_cache(self) -> None:
+        """Give back what is not weights, which stay as they are until ``release``."""
+
     def release(self) -> None:
         """Give the memory back."""
 

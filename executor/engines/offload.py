@@ -7,13 +7,13 @@ copies are between two places of the same memory, and still made.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
+from executor.device_time import DeviceSeconds
 from executor.records import Spent
 
 if TYPE_CHECKING:
@@ -43,7 +43,12 @@ class HostMemory:
         self._gone: dict[str, list[torch.Tensor]] = {}
         self._holders: Counter[str] = Counter()
         self._changed: set[str] = set()
-        self.seconds, self.num_bytes = 0.0, 0
+        self._clock, self.num_bytes = DeviceSeconds(), 0
+
+    @property
+    def seconds(self) -> float:
+        """What copies have taken so far."""
+        return self._clock.seconds
 
     def send_away(self) -> None:
         """Once after loading: everything that waits on the host goes there."""
@@ -81,23 +86,25 @@ class HostMemory:
         with self._counted(self._copies[name]):
             for tensor, copy in zip(self._gone[name], self._copies[name], strict=True):
                 tensor.untyped_storage().resize_(copy.untyped_storage().nbytes())
-                tensor.copy_(copy)
+                tensor.copy_(copy, non_blocking=True)
 
     def _leave(self, name: str, *, changed: bool) -> None:
         self._gone[name] = tensors = self._states[name]()
         if changed:
+            known = self._copies.setdefault(name, [])
+            if [copy.shape for copy in known] != [tensor.shape for tensor in tensors]:
+                known[:] = [_room_on_host(tensor) for tensor in tensors]
             with self._counted(tensors):
-                self._copies[name] = [_on_host(tensor) for tensor in tensors]
+                for copy, tensor in zip(self._copies[name], tensors, strict=True):
+                    copy.copy_(tensor.detach(), non_blocking=True)
         for tensor in tensors:
             tensor.untyped_storage().resize_(0)
 
     @contextmanager
     def _counted(self, tensors: list[torch.Tensor]) -> Iterator[None]:
-        start_s = time.perf_counter()
-        yield
-        if tensors and tensors[0].is_cuda:
-            torch.cuda.synchronize()
-        self.seconds += time.perf_counter() - start_s
+        """Copies of ``tensors``: nobody waits for them, since what comes after is in the same stream."""
+        with self._clock.running():
+            yield
         self.num_bytes += sum(t.numel() * t.element_size() for t in tensors)
 
 
@@ -128,6 +135,6 @@ def spans_of(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-    return copy.copy_(tensor.detach())
+def _room_on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory for a copy, pinned beside a GPU; kept, since the system takes seconds to pin gigabytes."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

@@ -106,15 +106,17 @@ def _probes(profiler: Profiler, probes: Sequence[Probe], rows: Sequence[Row], ca
 def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     from executor.profiling import host_contention, parallel_step
 
-    request = profiler.request
-    of_ranks = rows.get(parallel_step.ROWS, ())
-    for probe in _probes(profiler, parallel_probes(request), of_ranks, parallel_step.CALLS):
-        yield _of(parallel_step.ROWS, parallel_step.measure_parallel(probe, request.dtype, 2, ITERATIONS))
-    of_hosts, calls = rows.get(host_contention.ROWS, ()), host_contention.calls_with(0)
+    request, of_ranks = profiler.request, rows.get(parallel_step.ROWS, ())
+    if not request.has_neighbours:
+        for probe in _probes(profiler, parallel_probes(request), of_ranks, parallel_step.CALLS):
+            yield _of(parallel_step.ROWS, parallel_step.measure_parallel(probe, request.dtype, 2, ITERATIONS))
+        return
+    of_hosts, calls = (*rows.get(host_contention.ROWS, ()), *of_ranks), host_contention.calls_with(0)
     probes = host_contention_probes(request)
     wanted = list(_probes(profiler, probes, of_hosts, calls))
-    sizes = {row["samples"] for row in rows.get("dispatch", ()) if row["engine"] != FAKE}
-    for probe in [*wanted, *(p for p in probes if p.samples in sizes and p not in wanted)]:
+    if not wanted and any(row["engine"] != FAKE for row in rows.get("dispatch", ())):
+        wanted = probes[:1]  # what lies between calls is the same for any model
+    for probe in wanted:
         yield host_contention.measure_host_contention(probe, request.dtype, ITERATIONS)
 
 

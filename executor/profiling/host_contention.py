@@ -2,8 +2,9 @@
 
 These are runs of PPO behind a controller: all models on one rank; actor and reference on one and critic and reward on
 another; all models on two ranks of one pool. In the second, inference and training of the two pools go on at the same
-time, beside whatever else a run needs of the host. What lies between the calls of the three is read off them, too.
-Times are those of a run's recorder. All are made twice, in turns.
+time, beside whatever else a run needs of the host. The third says what ``parallel_step`` says of ranks with GPUs of
+their own. What lies between the calls of the three is read off them, too. Times are those of a run's recorder. All are
+made twice, in turns.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from typing import TYPE_CHECKING
 
 from executor.profiling.dispatch import ROWS as BETWEEN_CALLS
 from executor.profiling.dispatch import dispatch_key, gaps
+from executor.profiling.parallel_step import CALLS as TOGETHER
+from executor.profiling.parallel_step import ROWS as OF_RANKS
 from executor.profiling.plans import ProbeJob, ppo_plan, run_section
 from executor.profiling.statistics import Summary, least_disturbed, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from executor.profiling.cases import Key
     from executor.profiling.engine_step import Probe
     from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
 
 ROWS = "neighbour_step"
 CALLS = ("compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
@@ -37,7 +41,7 @@ ENGINE = "torch-native"
 
 
 def measure_host_contention(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[str, Key, Summary]]:
-    """Yield tables, keys and times: of each call with 0 and with 1 ``neighbours``, and of what lies between calls.
+    """Yield tables, keys and times: of calls with 0 and 1 ``neighbours`` and on two ranks, and of what lies between.
 
     ``InputError`` without Ray.
     """
@@ -48,21 +52,25 @@ def measure_host_contention(probe: Probe, dtype: str, iterations: int) -> Iterat
         path.write_text(json.dumps(probe.config))
         config = run_section(path, dtype, 2, "sorted-digits", "per-character")
         job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
-        calls: dict[tuple[int, str], list[Summary]] = {}
-        between: dict[tuple[int, int, str], list[Summary]] = {}
-        for plan in plans_of(probe) * ROUNDS:
-            timelines = run(job, plan, config, folder, iterations + WARMUP)[WARMUP:]
-            pools = len(plan.pools)
-            for part, summary in gaps(timelines, plan).items():
-                between.setdefault((plan.num_gpus, pools, part), []).append(summary)
-            for call in calls_with(pools - 1) if plan.num_gpus == pools else ():
-                times = [s.duration_s for t in timelines for s in t.spans if s.call == call]
-                calls.setdefault((pools - 1, call), []).append(summarise(times))
-    for (neighbours, call), rounds in calls.items():
-        yield ROWS, {**probe.key(dtype, call), "neighbours": neighbours}, least_disturbed(rounds)
-    for (ranks, pools, part), rounds in between.items():
-        key = {**dispatch_key("ray", probe.samples, ranks, pools, ENGINE), "part": part}
-        yield BETWEEN_CALLS, key, least_disturbed(rounds)
+        measured = [(plan, run(job, plan, config, folder, iterations + WARMUP)) for plan in plans_of(probe) * ROUNDS]
+    found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
+    for plan, timelines in measured:
+        for table, key, summary in _rows(probe, dtype, plan, timelines[WARMUP:]):
+            found.setdefault((table, tuple(key.items())), []).append(summary)
+    for (table, items), rounds in sorted(found.items(), key=lambda item: item[0][0]):
+        yield table, dict(items), least_disturbed(rounds)
+
+
+def _rows(probe: Probe, dtype: str, plan: Plan, timelines: Sequence[Timeline]) -> Iterator[tuple[str, Key, Summary]]:
+    """What the iterations of one run say, by table and key."""
+    ranks, pools = plan.num_gpus, len(plan.pools)
+    alone = ranks == pools
+    for call in calls_with(pools - 1) if alone else TOGETHER:
+        times = [s.duration_s for t in timelines for s in t.spans if s.call == call]
+        company: Key = {"neighbours": pools - 1} if alone else {"ranks": ranks}
+        yield ROWS if alone else OF_RANKS, {**probe.key(dtype, call), **company}, summarise(times)
+    for part, summary in gaps(timelines, plan).items():
+        yield BETWEEN_CALLS, {**dispatch_key("ray", probe.samples, ranks, pools, ENGINE), "part": part}, summary
 
 
 def plans_of(probe: Probe) -> list[Plan]:

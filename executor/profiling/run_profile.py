@@ -234,10 +234,11 @@ class Profiler:
             self.report(self._part, f"an empty iteration, {', '.join(f'{n} {v}' for n, v in key.items())}")
 
     def _parallel(self) -> None:
-        """Two ranks at once; on GPUs only where there are two."""
+        """Two ranks at once, on GPUs where there are two; of ranks that share cores ``_host_contention`` says it."""
         from executor.profiling.parallel_step import CALLS, measure_parallel
 
-        if "ray" not in self.request.launchers or (self.device.type == "cuda" and torch.cuda.device_count() < 2):
+        alone = self.device.type == "cuda" and torch.cuda.device_count() < 2
+        if "ray" not in self.request.launchers or self.request.has_neighbours or alone:
             return
         for i, probe in enumerate(parallel_probes(self.request)):
             keys = [{**probe.key(self.request.dtype, call), "ranks": 2} for call in CALLS]

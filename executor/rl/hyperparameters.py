@@ -40,8 +40,8 @@ class Hyperparameters(Section):
     how much likelier the trainer finds the sampled tokens than the engine did, up to ``importance_cap``; it takes a job
     with ``implementation: {old_log_prob: trainer}``, as verl's are. ``dynamic_sampling`` drops groups whose responses
     all score alike and samples on for others (DAPO), at most ``most_batches`` batches of prompts an iteration.
-    ``reproducible`` has vLLM draw each sample by a seed of its own, so that its tokens are the same in any layout; not
-    so, it draws a step's samples at once, as is priced. Unless given, it is on where ranks have no GPU.
+    ``reproducible`` has vLLM draw each sample by a seed of its own, so that its tokens are the same in any layout.
+    Unless given, it is on where ranks have no GPU, and where vLLM draws such samples at once, as is priced.
 
     ``cost_multiplier_floor`` bounds how far the cost's multiplier falls while the cost is below its limit: it comes
     back as slowly as it fell, so a low floor lets the limit be broken for long. ``defaults: verl`` takes verl 0.9's

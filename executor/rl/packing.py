@@ -58,7 +58,7 @@ class Packed:
         """The same on ``device``; the host does not wait for the copies."""
         names = ("tokens", "positions", "before", "targets", "at", "last")
         moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
-        return replace(self, rows=self.rows.to(device), **moved)
+        return replace(self, rows=self.rows.to(device, non_blocking=True), **moved)
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
         """``values [n]`` of the targets as ``[b, R]``, 0 where a row has none."""

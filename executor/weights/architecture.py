@@ -76,6 +76,7 @@ class Architecture:
 
     ``has_score`` replaces the vocabulary head by one score per token. ``rope_scaling`` has transformers' parameters,
     ``rope_type`` among them; empty where angles are not scaled. ``adapters`` are tensors of the model, too.
+    ``routes_add_to_one``: a token weighs its experts among themselves, not among all.
     """
 
     shape: ModelShape
@@ -84,6 +85,7 @@ class Architecture:
     norm_eps: float = 1e-6
     rope_scaling: tuple[tuple[str, Any], ...] = ()
     adapters: Adapters | None = None
+    routes_add_to_one: bool = True
 
     @property
     def adapter_scale(self) -> float:
@@ -291,6 +293,7 @@ def architecture_of(document: Mapping[str, Any], source: str, *, has_score: bool
         _positive(rope.get("rope_theta", document.get("rope_theta", 10_000.0)), "rope_theta", source),
         _positive(document.get("rms_norm_eps", 1e-6), "rms_norm_eps", source),
         () if scaling == "default" else _scaling(rope, scaling, document, source),
+        routes_add_to_one=kind != "qwen3_moe" or document.get("norm_topk_prob") is True,  # transformers' default: no
     )
 
 

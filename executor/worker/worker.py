@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from executor.batch import drop_padding, is_batch, num_bytes, row_tokens, to_wire
 from executor.checks import require_numbers
+from executor.device_time import DeviceClock, kernels_into
 from executor.errors import SECONDARY_FAILURES, Failure, UpstreamError
 from executor.memory import peak_memory_bytes, reset_peak_memory
 from executor.records import CallRecord, Spent, WeightsMoved
-from executor.worker.device_time import DeviceClock, kernels_into
 from executor.worker.futures import FutureShare
 from executor.worker.protocols import registration_of
 from executor.worker.resolve import resolve

@@ -45,6 +45,11 @@ MIXTURE_SIGNS: dict[str, Signs] = {
     "grouped_experts": (("True", r"grouped_(mm|gemm)|fused_(moe|experts)|GroupedLinear"),),
     "expert_dispatch": (("deepep", r"(?i)deep_?ep"), ("all-to-all", r"(?i)all_?to_?all")),
 }
+ALL_REDUCE: Signs = (
+    ("own", r"cross_device_reduce|allreduce_fusion|multimem_all_reduce|(one|two)_shot_all_reduce"),
+    ("nccl", r"nccl\w*AllReduce"),
+)
+"""By what engines that generate add up over tensor-parallel ranks: kernels of vLLM, FlashInfer and torch, or NCCL's."""
 GRAPH = r"(?i)graph_?launch"
 ALWAYS: dict[str, object] = {
     "weight_sync": "all",
@@ -84,8 +89,11 @@ def compare_builds(facts: Facts, engines: Mapping[str, str], dtype: str, kernels
     if not facts.device.spec.flash_2_flop_per_s:  # its tables hold one kind of flash attention, the newest it has
         signs["attention_kernel"] = tuple((v.replace("flash-2", "newest"), p) for v, p in signs["attention_kernel"])
     found += [_seen(key, _priced(facts, key), of_key, trained) for key, of_key in signs.items()]
+    generated = _names(kernels, "generate_")
     found.append(_graphs("captured", bool(facts.implementation.captured), trained))
-    found.append(_graphs("generation in CUDA graphs", facts.generation.cuda_graphs, _names(kernels, "generate_")))
+    found.append(_graphs("generation in CUDA graphs", facts.generation.cuda_graphs, generated))
+    own = "own" if facts.generation.custom_all_reduce else "nccl"
+    found.append(_seen("all-reduce of generation", own, ALL_REDUCE, generated))
     return [*found, *(Built(what=k, priced=_priced(facts, k), ran=str(v)) for k, v in ALWAYS.items())]
 
 

@@ -2,7 +2,11 @@
 
 import pytest
 
-from benchmarks.placements import rounds_apart, spread_over, swapped
+from benchmarks.placements import rounds_apart, spread_over, stages_of, swapped
+from simulator.calibration.factors import without_dispatch
+from simulator.plan.timeline import Timeline
+from simulator.play.simulate import simulate
+from tests.builders import make_facts, make_plan, workload
 
 
 def test_what_is_learned_from_is_of_every_round() -> None:
@@ -23,3 +27,23 @@ def test_order_counts_beyond_the_spread() -> None:
     slow = {"placement": "b", "predicted_s": 1.0, "measured_s": 2.0, "low_s": 1.9, "high_s": 2.1}
     assert swapped([fast, slow]) == [("a", "b")]
     assert swapped([fast, slow | {"low_s": 1.05}]) == []
+
+
+def test_a_stage_that_is_far_off_counts_unless_its_rounds_lie_apart() -> None:
+    """Iterations that take what they were priced at, but for one stage: twice as long always, or in one round alone."""
+    facts = make_facts("ppo", work=workload(64, 512, 256))
+    plan = make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=8)
+    priced = simulate(plan, without_dispatch(facts)).model_copy(update={"source": "measured"})
+
+    def with_training(times: float) -> Timeline:
+        stages = priced.stages | {"training": times * priced.stages["training"]}
+        longer = stages["training"] - priced.stages["training"]
+        return priced.model_copy(update={"stages": stages, "iteration_s": priced.iteration_s + longer})
+
+    def told(*rounds: float) -> dict[str, tuple[bool, bool]]:
+        found = stages_of("all", plan, facts, [with_training(times) for times in rounds], len(rounds))
+        return {stage["stage"]: (stage["far"], stage["disturbed"]) for stage in found}
+
+    assert not any(far for far, _ in told(1.0, 1.0, 1.0).values())
+    assert told(2.0, 2.0, 2.0)["training"] == (True, False)
+    assert told(2.0, 2.0, 1.0)["training"] == (True, True)

@@ -3,6 +3,7 @@ of layouts; losses equal those of the torch-native engine, and after each update
 """
 
 import importlib.util
+import json
 import math
 from dataclasses import replace
 
@@ -147,6 +148,46 @@ def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
     assert checked == [True] * ITERATIONS
     assert_same_curve(metrics(tmp_path), reference)
+
+
+def over_experts(made, ep):
+    """``made`` with the experts of every model cut over ``ep`` data-parallel ranks."""
+    entries = []
+    for entry in made.roles:
+        layouts = {name: getattr(entry, name) for name in ("training", "inference")}
+        cut = {name: found.model_copy(update={"ep": ep}) for name, found in layouts.items() if found is not None}
+        entries.append(entry.model_copy(update=cut))
+    return made.model_copy(update={"roles": tuple(entries)})
+
+
+@pytest.mark.parametrize(("ep", "adds_to_one"), [(1, False), (2, True)])
+def test_a_mixture_runs_alike_in_every_layout(ep, adds_to_one, tmp_path, monkeypatch):
+    """Qwen3-MoE on Megatron-Core and vLLM: both give the log-probs of transformers with the same weights."""
+    weights = config_for_all_engines(tmp_path)
+    mixture = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "moe_intermediate_size": 64}
+    mixture |= {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": adds_to_one}
+    weights.write_text(json.dumps(json.loads(weights.read_text()) | mixture))
+    checked = []
+
+    def after(models, prompts):
+        folder = tmp_path / f"update-{len(checked)}"
+        for future in models.actor.save_model(str(folder)):
+            future.wait()
+        batch = prompts | models.actor.generate_sequences(prompts, do_sample=False, suffix="check")
+        batch |= models.actor.compute_log_prob(batch)  # of what vLLM wrote, by Megatron-Core
+        found = batch.get()
+        expected = log_probs_of_transformers(folder, found)
+        names = ("rollout_log_probs", "log_probs")
+        checked.append([torch.allclose(found[name], expected, atol=1e-4) for name in names])
+
+    script = lambda models, batches: greedy_ppo(models, batches, after)  # noqa: E731
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=script))
+    several = over_experts(colocated("ppo", (1, 1, 2), generation=(1, 2)), ep)
+    for name, made in {"one": colocated("ppo", generation=(1, 1)), "several": several}.items():
+        ran = settings(weights, launcher="ray", engines=MEGATRON_VLLM)
+        run(job("ppo", minibatches=2), made, ran, tmp_path / name, ITERATIONS)
+    assert checked == [[True, True]] * 2 * ITERATIONS
+    assert_same_curve(metrics(tmp_path / "several"), metrics(tmp_path / "one"))
 
 
 def watched(models, batches, folder, seen):

@@ -1,8 +1,8 @@
 """Megatron-Core 0.16 on a machine without CUDA: its CUDA calls answered by the CPU, inside one ``with`` block.
 
-Does nothing where CUDA exists. Only this file knows of it. Redirected: ``torch.cuda.current_device`` and friends,
-``device="cuda"``, ``tensor.cuda()``, and the type names that the optimizer compares with. The function mode belongs to
-the thread that enters it.
+Where CUDA exists it mends two slips of 0.16.1 and nothing else. Only this file knows of it. Redirected:
+``torch.cuda.current_device`` and friends, ``device="cuda"``, ``tensor.cuda()``, and the type names that the optimizer
+compares with. The function mode belongs to the thread that enters it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,17 @@ class _Stream:
         pass
 
 
+def _synchronize() -> None:
+    """The CPU is through with everything already."""
+
+
+def _numbers(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+    """What of a tensor Megatron needs on the host, read as it would read one of a device."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    return tensor.to("cpu").numpy() if as_numpy else tensor.to("cpu")
+
+
 def _names_cuda(device: Any) -> bool:
     if isinstance(device, torch.device):
         return device.type == "cuda"
@@ -69,19 +80,20 @@ def _names_cuda(device: Any) -> bool:
 
 @contextmanager
 def cuda_calls_on_cpu() -> Iterator[None]:
-    """Inside, CUDA calls of Megatron-Core land on the CPU; where CUDA exists nothing changes."""
+    """Inside, CUDA calls of Megatron-Core land on the CPU; where CUDA exists only slips of 0.16 are mended."""
+    _fix_0_16()
     if torch.cuda.is_available():
         yield
         return
-    _fix_0_16()
     import megatron.core.tensor_parallel.random as megatron_random
+    from megatron.core.transformer.moe import token_dispatcher
 
     stream: dict[str, Any] = {"Stream": _Stream, "current_stream": _Stream, "default_stream": _Stream}
     generator = torch.default_generator
     get = lambda *_, **__: generator.get_state()  # noqa: E731
     answers: dict[str, Any] = stream | {
         "current_device": lambda: STAND_IN,
-        "synchronize": lambda *_, **__: None,
+        "synchronize": lambda *_, **__: _synchronize(),
         "manual_seed": generator.manual_seed,
         "stream": lambda _s: _Stream(),
         "get_rng_state": get,
@@ -93,6 +105,7 @@ def cuda_calls_on_cpu() -> Iterator[None]:
         stack.enter_context(patch.object(megatron_random, "_get_cuda_rng_state", get))
         setter = lambda state, *_, **__: generator.set_state(state)  # noqa: E731 - theirs is queued until CUDA starts
         stack.enter_context(patch.object(megatron_random, "_set_cuda_rng_state", setter))
+        stack.enter_context(patch.object(token_dispatcher, "maybe_move_tensor_to_cpu", _numbers))
         stack.enter_context(_CudaToCpu())
         yield
 

@@ -128,6 +128,7 @@ def transformer_config(
         apply_rope_fusion=False,
         gradient_accumulation_fusion=False,
         batch_p2p_comm=device.type != "cpu",
+        batch_p2p_sync=False,  # with it the host waits for the device behind every transfer, for old releases of torch
         calculate_per_token_loss=True,
         deallocate_pipeline_outputs=True,
         **RECOMPUTE[recompute],
@@ -139,13 +140,15 @@ def _expert_settings(arch: Architecture, layout: MegatronLayout, device: torch.d
     """Megatron's settings of a mixture of experts; none for a dense model."""
     if not arch.num_experts:
         return {}
+    to_each = device.type != "cpu" or layout.degrees.t == 1  # gloo gathers no pieces of different sizes
     return {
         "num_moe_experts": arch.num_experts,
         "moe_router_topk": arch.experts_per_token,
+        "moe_router_pre_softmax": not arch.routes_add_to_one,
         "moe_ffn_hidden_size": arch.ffn,
         "moe_router_load_balancing_type": "none",
         "moe_aux_loss_coeff": 0.0,
-        "moe_token_dispatcher_type": "alltoall" if device.type == "cuda" else "allgather",
+        "moe_token_dispatcher_type": "alltoall" if to_each else "allgather",
         "moe_grouped_gemm": False,
         "expert_model_parallel_size": layout.ep,
     }

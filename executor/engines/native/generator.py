@@ -45,6 +45,9 @@ class NativeGenerator:
     def ready(self) -> None:
         """Nothing to prepare."""
 
+    def release_cache(self) -> None:
+        """Nothing: a cache lives as long as the call that fills it."""
+
     def release(self) -> None:
         """Give it back."""
         self._weights = {}

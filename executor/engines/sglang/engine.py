@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from executor.engines.start_memory import memory_share
+from executor.memory import note_peak_memory
 from executor.weights.architecture import read_config
 from executor.weights.native_layout import NativeLayout
 from profiles.errors import InputError
@@ -126,17 +127,26 @@ class SglangEngine:
         self._wake(CACHE)
         self._engine.flush_cache()
 
+    def release_cache(self) -> None:
+        """Give back the memory of the KV cache; weights stay."""
+        self._sleep(CACHE)
+
     def release(self) -> None:
         """Give back the memory of weights and KV cache."""
         self._staged = {}
-        awake = [part for part in (CACHE, WEIGHTS) if part not in self._asleep]
+        self._sleep(CACHE, WEIGHTS)
+
+    def _sleep(self, *parts: str) -> None:
+        awake = [part for part in parts if part not in self._asleep]
         if awake:
+            note_peak_memory()
             self._engine.flush_cache()
             self._engine.release_memory_occupation(tags=awake)
             self._asleep |= set(awake)
 
     def _wake(self, part: str) -> None:
         if part in self._asleep:
+            note_peak_memory()
             self._engine.resume_memory_occupation(tags=[part])
             self._asleep.remove(part)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +20,15 @@ from executor.engines.vllm.adapters import (
     scale_slot,
 )
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
+from executor.engines.vllm.cuda_setup import CUDA_ENVIRONMENT, cuda_settings
 from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine
+from executor.engines.vllm.samples import columns, requests, seeds_are_free
 from executor.weights.architecture import read_config
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError, NotYetError
 from simulator.plan.groups import generation_coordinates, generation_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tensordict import TensorDict
 
     from executor.engines.vllm.memory import EngineMemory
@@ -49,6 +48,7 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "TOKENIZERS_PARALLELISM": "false",
+    **CUDA_ENVIRONMENT,
 }
 
 
@@ -117,7 +117,7 @@ class VllmEngine:
             torch.cuda.empty_cache()  # what the trainer's start left in torch's own hands
             free_bytes, total_bytes = torch.cuda.mem_get_info()
             share = memory_share(free_bytes, total_bytes, self.weights_bytes, budget, "vLLM")
-            memory |= {"enable_sleep_mode": True, "gpu_memory_utilization": share}
+            memory |= {**cuda_settings(self.arch, self.degrees), "gpu_memory_utilization": share}
         return {
             "tensor_parallel_size": self.degrees.tg,
             "pipeline_parallel_size": self.degrees.pg,
@@ -132,7 +132,6 @@ class VllmEngine:
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": False,
             "seed": 0,
-            # a rank sees its own GPU alone, and vLLM looks its neighbours up among those that it sees: NCCL it is
             "disable_custom_all_reduce": True,
             **(adapter_settings(self.arch.adapters) if self.arch.adapters is not None else {}),
             **memory,
@@ -184,6 +183,11 @@ class VllmEngine:
         self._memory.restore_cache()
         self._llm.reset_prefix_cache()
 
+    def release_cache(self) -> None:
+        """Give back the memory of the KV cache; weights stay."""
+        self._llm.reset_prefix_cache()
+        self._memory.release_cache()
+
     def release(self) -> None:
         """Give back the memory of weights and KV cache."""
         self._llm.reset_prefix_cache()
@@ -198,57 +202,21 @@ class VllmEngine:
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """Responses, mask and log-probs of the sampled tokens.
 
-        A sample's tokens depend on its uid and the seed where that is asked for: vLLM then draws one sample after
-        another. Else it draws those of a step at once, by one seed for the call, which all ranks of a replica share.
+        A sample's tokens depend on its uid and the seed where that is asked for, or costs nothing. Else vLLM draws by
+        one seed for the call, which all ranks of a replica share.
         """
         from tensordict import TensorDict
-        from vllm import SamplingParams
 
         alone = sampling.reproducible
         if alone is None:
-            alone = not torch.cuda.is_available()
-        if not alone:
-            torch.manual_seed(_seed(sampling, int(batch["uid"][0])))
-        prompts, params = [], []
-        for tokens, mask, uid in zip(batch["prompts"], batch["prompt_mask"], batch["uid"].tolist(), strict=True):
-            prompts.append({"prompt_token_ids": tokens[mask].tolist()})
-            params.append(
-                SamplingParams(
-                    max_tokens=sampling.max_tokens,
-                    temperature=0.0 if sampling.greedy else sampling.temperature,
-                    seed=_seed(sampling, uid) if alone else None,
-                    logprobs=0,
-                    detokenize=False,
-                    ignore_eos=True,
-                    stop_token_ids=list(sampling.end_tokens),
-                    top_p=sampling.top_p,
-                    top_k=sampling.top_k,
-                )
-            )
+            alone = seeds_are_free(self._llm) or not torch.cuda.is_available()
+        prompts, params = requests(batch, sampling, own_seeds=alone)
         outputs = self._llm.generate(prompts, params, use_tqdm=False, lora_request=self._slot)
-        return TensorDict(_columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
+        return TensorDict(columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
 
     def stop(self) -> None:
         """End the engine; its message queues in shared memory go with it."""
         self._llm.llm_engine.engine_core.shutdown()
-
-
-def _seed(sampling: Sampling, uid: int) -> int:
-    return zlib.crc32(f"{sampling.seed}:{uid}".encode())
-
-
-def _columns(outputs: list[Any], max_tokens: int) -> Mapping[str, torch.Tensor]:
-    tokens = torch.zeros(len(outputs), max_tokens, dtype=torch.int64)
-    mask = torch.zeros(len(outputs), max_tokens, dtype=torch.bool)
-    log_probs = torch.zeros(len(outputs), max_tokens)
-    for i, output in enumerate(outputs):
-        found = output.outputs[0]
-        length = len(found.token_ids)
-        tokens[i, :length] = torch.tensor(found.token_ids)
-        mask[i, :length] = True
-        chosen = zip(found.logprobs, found.token_ids, strict=True)
-        log_probs[i, :length] = torch.tensor([step[token].logprob for step, token in chosen])
-    return {"responses": tokens, "response_mask": mask, "log_probs": log_probs}
 
 
 def require_installed() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from executor.memory import note_peak_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -11,7 +13,13 @@ if TYPE_CHECKING:
 
 
 class EngineMemory(Protocol):
-    """Memory that an engine has while it generates; weights come before the cache, so that they never need both."""
+    """Memory that an engine has while it generates; weights come before the cache and leave after it.
+
+    So a trainer that copies them, or wakes to be copied into, never needs room beside both.
+    """
+
+    def release_cache(self) -> None:
+        """Give back the cache alone."""
 
     def release(self) -> None:
         """Give back weights and cache."""
@@ -24,12 +32,18 @@ class EngineMemory(Protocol):
 
 
 class SleepingEngine:
-    """``EngineMemory`` by vLLM's own sleep, on GPUs: level 2 keeps no copy of the weights."""
+    """``EngineMemory`` by vLLM's own sleep, on GPUs: level 0 pauses, 2 keeps no copy of the weights."""
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
 
+    def release_cache(self) -> None:
+        note_peak_memory()
+        self._llm.sleep(level=0)
+        self._llm.release_kv_cache_memory()
+
     def release(self) -> None:
+        note_peak_memory()
         self._llm.sleep(level=2)
 
     def restore_weights(self) -> None:
@@ -40,6 +54,7 @@ class SleepingEngine:
 
     def _wake(self, tag: str) -> None:
         if self._llm.llm_engine.is_sleeping():
+            note_peak_memory()
             self._llm.wake_up(tags=[tag])
 
 
@@ -54,6 +69,10 @@ class EmptiedStorages:
             for part in (cache if isinstance(cache, list | tuple) else (cache,))
         ]
         self._sizes = {id(storage): storage.nbytes() for storage in (*self._weights, *self._caches)}
+
+    def release_cache(self) -> None:
+        for storage in self._caches:
+            storage.resize_(0)
 
     def release(self) -> None:
         for storage in (*self._weights, *self._caches):

@@ -38,7 +38,7 @@ from executor.rl.sampling import Sampling
 from executor.weights.link import PoolBroadcast, PoolLink
 from executor.weights.vllm_layout import VllmLayout
 from simulator.plan.groups import Degrees
-from tests.executor.device_shim.pretend_gpu import NAME, pretended_world, watched, with_values
+from tests.executor.device_shim.pretend_gpu import NAME, host_waits, pretended_world, watched, with_values
 
 MODEL = {
     "model_type": "llama",
@@ -91,7 +91,7 @@ class PretendVllm:
     def release(self):
         pass
 
-    restore = restore_cache = ready = release
+    restore = restore_cache = release_cache = ready = release
 
 
 class PretendChannel:
@@ -198,6 +198,7 @@ def measured(path):
     """What each call of each case did, in order."""
     path.write_text(json.dumps(MODEL))
     cpu_shim.STAND_IN = torch.device(NAME)
+    cpu_shim._synchronize = host_waits  # noqa: SLF001
     passes.packed_params = with_values(passes.packed_params)
     theirs = rope_utils._apply_rotary_pos_emb_thd  # noqa: SLF001
     rope_utils._apply_rotary_pos_emb_thd = lambda t, ends, *rest, **named: theirs(  # noqa: SLF001
@@ -232,7 +233,8 @@ TABLE = Path(__file__).parent / "calls.md"
 HEAD = """# Calls of engines on pretended GPUs
 
 A Llama of two layers and 32 hidden on one rank of the degrees in `calls.py`, in bf16, without values: what does not
-depend on a device's speed. Not run on a GPU. Written by `python -m tests.executor.device_shim.calls --table`.
+depend on a device's speed. The host waits where it reads, copies at once or synchronises. Not run on a GPU. Written by
+`python -m tests.executor.device_shim.calls --table`.
 
 | engine | call | CPU tensors in collectives | host waits | peak KiB |
 |---|---|---|---|---|

@@ -62,13 +62,22 @@ class _Backend(_DummyBackendModule):
         return stream
 
     def synchronize(self, *_):
-        pass
+        host_waits()
 
     def is_initialized(self):
         return True
 
 
 _setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
+
+
+_WATCHES = []
+
+
+def host_waits():
+    """The host waits for all that the device was given."""
+    for watch in _WATCHES:
+        watch.syncs[_line()] += 1
 
 
 _ONE_BY_ONE = {
@@ -206,7 +215,11 @@ def watched(known=()):
     # fakes hold weak references to each other, of which torch has no need when a module moves to another device
     unchecked = patch.object(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ()))
     with Watch(known) as watch, patch.object(FakeTensor, "tolist", tolist), unchecked:
-        yield watch
+        _WATCHES.append(watch)
+        try:
+            yield watch
+        finally:
+            _WATCHES.remove(watch)
 
 
 def _filled(shape, value):

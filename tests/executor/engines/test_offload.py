@@ -51,6 +51,19 @@ def test_a_state_stays_until_all_who_hold_it_let_go():
     assert host.num_bytes == (1 + 1 + 1 + 1) * 24  # out; in once for both; out again changed; in
 
 
+def test_memory_on_the_host_is_taken_once():
+    """Pinning gigabytes takes the system seconds, and two copies of an optimizer may be more than a host has."""
+    state = torch.arange(6.0)
+    host = HostMemory({"parameters": lambda: [state]}, ["parameters"])
+    host.send_away()
+    (copy,) = host._copies["parameters"]  # noqa: SLF001
+    with host.present("parameters", changed=True):
+        state += 1
+    assert host._copies["parameters"][0] is copy  # noqa: SLF001
+    with host.present("parameters"):
+        assert state.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
 def test_states_that_stay_are_left_alone():
     state = torch.arange(3.0)
     host = HostMemory({"optimizer": lambda: [state]}, [])

@@ -70,20 +70,31 @@ class AsleepVllm(NativeGenerator):
 
     def load(self):
         super().load()
+        self.started_beside_bytes = self.trainer_bytes()
         self.events = []
         self.asleep = set()
         engine = SimpleNamespace(is_sleeping=lambda: bool(self.asleep))
-        self.memory = SleepingEngine(SimpleNamespace(sleep=self.sleep, wake_up=self.wake_up, llm_engine=engine))
+        llm = SimpleNamespace(sleep=self.sleep, wake_up=self.wake_up, llm_engine=engine)
+        llm.release_kv_cache_memory = self.release_cache_memory
+        self.memory = SleepingEngine(llm)
 
     def sleep(self, level):
-        self.asleep = {"weights", "kv_cache"}
+        self.asleep = {"weights", "kv_cache"} if level else self.asleep
         self.events.append(f"sleep {level}")
 
     def wake_up(self, tags):
         self.asleep -= set(tags)
         self.events.append(f"wake {' '.join(tags)}")
 
+    def release_cache_memory(self):
+        self.asleep.add("kv_cache")
+        self.events.append(f"trainer holds {self.trainer_bytes()}, cache sleeps")
+
+    def release_cache(self):
+        self.memory.release_cache()
+
     def release(self):
+        self.events.append(f"trainer holds {self.trainer_bytes()}")
         super().release()
         self.memory.release()
 
@@ -101,7 +112,8 @@ class AsleepVllm(NativeGenerator):
         super().ready()
 
 
-def test_weights_wake_then_move_then_the_trainer_sleeps_then_the_cache_wakes():
+def test_cache_and_trainer_are_never_there_together():
+    """Weights wake, move, the trainer sleeps, the cache wakes; the cache sleeps, the trainer wakes, weights sleep."""
     model = ModelSpec(str(TINY), optimizer=OptimizerConfig(1e-2), check_weights=False)
     identity = Identity("A", 0, 1)
 
@@ -113,6 +125,10 @@ def test_weights_wake_then_move_then_the_trainer_sleeps_then_the_cache_wakes():
 
     engine = HybridEngine(ONE, EngineSpec(model).training_engine(identity, "", ONE), generator)
     engine.load()
+    assert engine.generator.started_beside_bytes == 0
+    alone = EngineSpec(model).training_engine(identity, "", ONE)
+    alone.load()
+    assert all(torch.equal(found, engine.trainer.tensors()[name]) for name, found in alone.tensors().items())
     engine.generator.events.clear()
     engine.to_generation()
     assert list(dict.fromkeys(engine.generator.events)) == [
@@ -122,5 +138,11 @@ def test_weights_wake_then_move_then_the_trainer_sleeps_then_the_cache_wakes():
         "wake kv_cache",
     ]
     engine.generator.events.clear()
+    shard_bytes = sum(stored.numel for stored in engine.plan.source.stored(0)) * 4
     engine.to_training()
-    assert "sleep 2" in engine.generator.events
+    assert [e for e in dict.fromkeys(engine.generator.events) if e != "written"] == [
+        "sleep 0",
+        "trainer holds 0, cache sleeps",
+        f"trainer holds {shard_bytes}",
+        "sleep 2",
+    ]

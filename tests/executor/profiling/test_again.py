@@ -127,5 +127,7 @@ def test_what_lies_between_calls_of_ranks_on_one_host_is_measured_by_their_own_r
     (probe,) = host_contention_probes(profiler.request)
     key = dispatch_key("ray", probe.samples, 2, 1, host_contention.ENGINE)
     measure_again(profiler, {"dispatch": [{**key, "part": AROUND, "latency_s": 1.0}]}, 1, never)
-    assert seen == [probe]
+    of_two = {**probe.key("fp32", "update_actor"), "ranks": 2, "latency_s": 1.0}
+    measure_again(profiler, {"parallel_step": [of_two]}, 1, never)
+    assert seen == [probe, probe]
     assert profiler.journal.of("dispatch")[0]["round"] == 1

@@ -19,6 +19,8 @@ def test_calls_are_timed_alone_and_beside_a_rank_of_another_pool():
     assert all(summary.median_s > 0 and summary.repeats == 3 for _, _, summary in measured)
     rows = [{**key, "latency_s": summary.median_s} for key, summary in found]
     assert _beside_another(rows)["value"] >= 1.0
+    together = [(key["call"], key["ranks"]) for table, key, _ in measured if table == "parallel_step"]
+    assert together == [("generate_sequences", 2), ("update_actor", 2)]
     between = [(key["ranks"], key["pools"], key["part"]) for table, key, _ in measured if table == "dispatch"]
     assert between == [(ranks, pools, part) for ranks, pools in ((1, 1), (2, 2), (2, 1)) for part in PARTS]
 

@@ -8,6 +8,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from benchmarks.architectures import architecture
 from benchmarks.transition_cases import fill_whole, wrong_tensors
 from executor.checks import UnequalWeightsError
 from executor.collectives import CommClock
+from executor.weights import link as link_module
 from executor.weights.checksum import require_equal, sums_of_stored
 from executor.weights.link import PoolBroadcast, PoolLink, parts_to_send
 from executor.weights.megatron_layout import MegatronLayout
@@ -41,6 +43,7 @@ def native(arch, x):
     return NativeLayout(arch, x, "training", transposed=False)
 
 
+NATIVE_ONE = native(GQA, degrees(1, 1))
 NATIVE = [degrees(1, 1), degrees(2, 1), degrees(1, 2), degrees(2, 2), degrees(1, 1, 2)]
 PAIRS = [  # senders, receivers
     (GQA, MegatronLayout(GQA, degrees(2, 2)), VllmLayout(GQA, degrees(1, 2, 2))),
@@ -129,3 +132,56 @@ def test_ranks_that_hold_only_a_part_are_refused():
 
     with pytest.raises(InputError, match="the ranks that train hold"):
         parts_to_send(GQA, Half())
+
+
+class NotedChannel:
+    """Of a link's process groups what is asked of them, in order; nothing moves."""
+
+    def __init__(self, happened):
+        self.happened, self.num = happened, 0
+
+    def broadcast(self, tensors, _options):
+        number, self.num = self.num, self.num + 1
+        self.happened.append(f"start {number}")
+        tensors[0].fill_(-2 if tensors[0].is_floating_point() else 0)
+        return SimpleNamespace(wait=lambda: self.happened.append(f"wait {number}"))
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_bucket_is_on_its_way_while_the_one_before_is_worked_on(sends, monkeypatch):
+    happened, source, target = [], NATIVE_ONE, NATIVE_ONE
+    monkeypatch.setattr(link_module, "open_store", lambda *_: None)
+    monkeypatch.setattr(PoolBroadcast, "_join", lambda *_: NotedChannel(happened))
+    link = PoolLink("127.0.0.1:1", degrees(1, 1), degrees(1, 1), sends, bucket_bytes=256)
+    made = PoolBroadcast(0, link, GQA, source, torch.device("cpu"), CommClock(), target=None if sends else target)
+    unpack = made._unpack  # noqa: SLF001
+    monkeypatch.setattr(made, "_unpack", lambda *given: (happened.append("unpack"), unpack(*given)))
+    tensors = {stored.name: torch.zeros(stored.shape) for stored in source.stored(0)}
+    made.move(*((tensors, {}) if sends else ({}, tensors)))
+    last = int(happened[-1 if sends else -2].split()[1]) - 1  # behind it the checksums
+    assert last > 4
+    for number in range(last):
+        next_starts = happened.index(f"start {number + 1}")
+        assert next_starts < happened.index(f"wait {number}")
+    under_way = [sum((e[:5] == "start") - (e[:4] == "wait") for e in happened[: i + 1]) for i in range(len(happened))]
+    assert max(under_way) == 2
+
+
+def test_a_transfer_that_stands_still_ends_at_its_time_limit():
+    """The other pool has joined and sends nothing: without the limit both would wait for ever."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    cpu, target = torch.device("cpu"), NATIVE_ONE
+    ends = [PoolLink(address, degrees(1, 1), degrees(1, 1), sends) for sends in (True, False)]
+
+    def joined(end):
+        options = {"timeout_s": 2.0, "target": None if end.sends else target}
+        return PoolBroadcast(0, end, GQA, NATIVE_ONE, cpu, CommClock(), **options)
+
+    with ThreadPoolExecutor(2) as threads:
+        _, receives = threads.map(joined, ends)
+        tensors = {stored.name: torch.zeros(stored.shape) for stored in target.stored(0)}
+        moved = threads.submit(receives.move, {}, tensors)
+        with pytest.raises(RuntimeError, match=r"(?i)timed out"):
+            moved.result(HANGS_S)

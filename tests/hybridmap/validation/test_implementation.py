@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.worker.device_time import kernels_into
+from executor.device_time import kernels_into
 from hybridmap.job.load import load_job
 from hybridmap.validation.implementation import compare_builds
 from profiles.store import load_device
@@ -47,6 +47,15 @@ def test_a_mixture_without_grouped_products_differs(facts):
     job = load_job(ROOT / "examples" / "grpo-qwen3-30b-a3b-32xh100.yaml").facts()
     assert differing(job, ENGINES, HOPPER)["grouped_experts"] == ("True", "False")
     assert "grouped_experts" not in differing(job, ENGINES, HOPPER | {"aten::_grouped_mm"})
+
+
+def test_an_all_reduce_by_nccl_is_no_kernel_of_the_engine(facts):
+    """Our ranks see one GPU each, where vLLM's own kernel, which is priced, finds no neighbour."""
+    what = "all-reduce of generation"
+    graphed = ("cudaGraphLaunch", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    assert differing(facts, ENGINES, HOPPER, graphed)[what] == ("own", "nccl")
+    own = ("cudaGraphLaunch", "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)")
+    assert what not in differing(facts, ENGINES, HOPPER, own)
 
 
 def test_flash_attention_2_is_the_newest_where_a_device_has_no_later_one(facts):

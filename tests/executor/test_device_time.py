@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from executor.worker import device_time
-from executor.worker.device_time import DeviceClock
+from executor import device_time
+from executor.device_time import DeviceClock, DeviceSeconds
 
 pytest.importorskip("torch")
 
@@ -40,6 +40,19 @@ def test_a_device_is_asked_for_its_own_time(monkeypatch):
     assert clock.stop_s() == 1.5
     order = [("recorded", 0), ("work", 0), ("recorded", 1), ("waited", 1)]
     assert [each for each in happened if each in order] == order
+
+
+def test_pieces_of_work_are_added_up_without_a_wait_between_them(monkeypatch):
+    """Collectives and copies of a call: the host goes on, and who asks for their seconds waits."""
+    happened = []
+    monkeypatch.setattr(device_time, "accelerator", lambda: a_device(happened))
+    clock = DeviceSeconds()
+    for _ in range(2):
+        with clock.running():
+            happened.append(("work", 0))
+    assert "waited" not in {what for what, _ in happened}
+    assert clock.seconds == clock.seconds == 2 * 1.5
+    assert [number for what, number in happened if what == "waited"] == [1, 3]
 
 
 def test_a_process_without_a_device_has_a_clock():

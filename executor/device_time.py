@@ -1,4 +1,4 @@
-"""What a call does on its device: seconds between two events, and the kernels that ran in between."""
+"""What is done on a device: seconds between events of its stream, and the kernels that ran in between."""
 
 from __future__ import annotations
 
@@ -33,14 +33,48 @@ class DeviceClock:
             self._start = self._device.Event(enable_timing=True)
             self._start.record()
 
-    def stop_s(self) -> float:
-        """Seconds since the start, when the device is through with all that was given to it."""
+    def stop(self) -> None:
+        """Stop when the device comes to this point; waits for nothing."""
         if self._device is None:
-            return time.perf_counter() - self._start_s
-        end = self._device.Event(enable_timing=True)
-        end.record()
-        end.synchronize()
-        return float(self._start.elapsed_time(end)) * 1e-3
+            self._end_s = time.perf_counter()
+            return
+        self._end = self._device.Event(enable_timing=True)
+        self._end.record()
+
+    def taken_s(self) -> float:
+        """Seconds from start to stop, once the device is through with what was given to it in between."""
+        if self._device is None:
+            return self._end_s - self._start_s
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end)) * 1e-3
+
+    def stop_s(self) -> float:
+        """Stop, and wait for the seconds since the start."""
+        self.stop()
+        return self.taken_s()
+
+
+class DeviceSeconds:
+    """Seconds of work that is asked for in pieces, between events of a device; who reads them waits for the last."""
+
+    def __init__(self) -> None:
+        self._known_s = 0.0
+        self._pending: list[DeviceClock] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count what is asked of the device inside."""
+        clock = DeviceClock()
+        yield
+        clock.stop()
+        self._pending.append(clock)
+
+    @property
+    def seconds(self) -> float:
+        """What all pieces have taken so far."""
+        self._known_s += sum(clock.taken_s() for clock in self._pending)
+        self._pending.clear()
+        return self._known_s
 
 
 @contextmanager
