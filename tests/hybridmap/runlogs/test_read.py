@@ -314,6 +314,14 @@ def test_warm_up_and_interruptions_are_left_out():
     assert len(found.steps) == 21
 
 
+def test_a_call_longer_than_its_step_is_no_measurement_where_calls_take_turns():
+    steps = [LoggedStep(i, {"generate_sequences": 30.0, STEP: 80.0}) for i in range(5)]
+    steps[3] = LoggedStep(3, {"generate_sequences": 9999.5, STEP: 80.0})
+    log = RunLog("verl", "x", tuple(steps))
+    assert steady(log, synchronous=True).left_out == {"contradictory": (3,)}
+    assert len(steady(log).steps) == 5  # generation may go on beside several steps
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
