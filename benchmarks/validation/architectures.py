@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from profiles.models.layers import LinearShape, MlaShape, MoeShape
 from profiles.models.shape import ModelShape
 
 _FILE = Path(__file__).parent / "architectures.yaml"
@@ -58,6 +59,14 @@ def gpt_in_words(text: str) -> ModelShape | None:
 
 def _shape(name: str, fields: dict[str, Any]) -> ModelShape:
     fields.pop("note", None)
+    experts, dense = fields.pop("experts", None), fields.pop("dense_layers", 0)
+    if experts:
+        routed, chosen, width, shared = experts
+        mixtures = tuple(layer >= dense for layer in range(fields["num_layers"]))
+        fields["moe"] = MoeShape(routed, chosen, width, shared, False, False, mixtures)
+    for part, kind in (("mla", MlaShape), ("linear", LinearShape)):
+        if part in fields:
+            fields[part] = kind(**fields[part])
     hidden, heads = fields["hidden"], fields["num_heads"]
     given = {"num_kv_heads": heads, "ffn": 4 * hidden, "max_position": 2048, **_FAMILY.get(fields["architecture"], {})}
     given["head_dim"] = hidden // heads
