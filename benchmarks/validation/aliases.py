@@ -68,6 +68,8 @@ ALIASES = {
     "mistral-large-2407": "mistral-large",
     "mistral-large-2411": "mistral-large",
     "mistral-large-3-675b-2512": "mistral-large-3-675b",
+    "devstral-2-123b-2512": "mistral-large",  # of the same sizes but for its vocabulary
+    "dots.llm1.inst": "dots.llm1",
     "ministral-8b-2410": "ministral-8b",
     "c4ai-command-r-v01": "command-r",
     "c4ai-command-r-plus": "command-r-plus",

@@ -21,7 +21,11 @@ ASSUMED_DRAFTED = 3
 _SPECULATES = re.compile(
     r"speculat|medusa|eagle|draft model|draft length|lookahead decoding|\bmtp\b|mtp-?\d", re.IGNORECASE
 )
-_WITHOUT = re.compile(r"\b(?:no|without|off)\b[^,;.]{0,20}(?:speculat|mtp|eagle|draft)", re.IGNORECASE)
+_WITHOUT = re.compile(
+    r"\b(?:no|without)\b[^,;.]{0,20}(?:speculat|mtp|eagle|draft)"
+    r"|(?:speculat\w*|mtp|eagle\S*|draft \w+)[^,;.]{0,20}\b(?:off|none|disabled|unused)\b",
+    re.IGNORECASE,
+)
 _DRAFTED = re.compile(
     r"(?:draft (?:length|len|tokens)|num_(?:speculative|draft)_tokens|num_nextn_predict_layers|max_draft_len|mtp|nextn)"
     r"\W{0,3}(\d+)|(\d+)\W(?:draft(?:ed)? tokens|speculative tokens|draft steps|steps)",
@@ -40,7 +44,9 @@ def stated_speculation(cells: Mapping[str, Any]) -> tuple[Speculation | None, tu
     assumed = []
     found = _DRAFTED.search(words)
     drafted = int(next(group for group in found.groups() if group)) if found else ASSUMED_DRAFTED
-    if not found or not 1 <= drafted <= MOST_DRAFTED:
+    if drafted == 0:
+        return None, ()
+    if not found or drafted > MOST_DRAFTED:
         drafted = ASSUMED_DRAFTED
         assumed.append(f"{ASSUMED_DRAFTED} drafted tokens")
     kept = _acceptance(words, drafted)

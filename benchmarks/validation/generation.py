@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["closed", "offline", "static"]
 
+_ONE_TOKEN = "a response of one token has no time per token after the first"
+
 REQUESTS_PER_SLOT = 10
 """Length of a closed loop where the source does not say: what the benchmark scripts of NVIDIA Dynamo send, 10 requests
 per client, the first of which arrive all at once."""
@@ -122,7 +124,10 @@ def _predict(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
     }
     note, kind = "; ".join(run.assumed), model_kind(run.shape)
     device = run.facts.device.name
-    return [replace(row, model_kind=kind, device=device).with_prediction(values[row.quantity], note) for row in rows]
+    found = [replace(row, model_kind=kind, device=device).with_prediction(values[row.quantity], note) for row in rows]
+    if run.load.output_tokens > 1:
+        return found
+    return [row.without(_ONE_TOKEN) if row.quantity == "tpot_ms" else row for row in found]
 
 
 def _run_of(cells: Mapping[str, Any]) -> _Run:

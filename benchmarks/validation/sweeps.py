@@ -105,7 +105,7 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
         No facts of such an engine.
     """
     name = re.sub(r"[^a-z]", "", system_of(cells).lower())
-    family = _ALIASES.get(name, name)
+    family = _ALIASES.get(name) or next((known for known in _ENGINES if known in name), name)  # "vLLM (V1, ROCm)"
     if family not in _ENGINES:
         raise NotPredicted(f"no facts of the engine '{system_of(cells)}'")
     words = text_of(cells.get("backend_version"))

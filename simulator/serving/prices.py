@@ -129,9 +129,9 @@ class TabulatedPrices:
             gpu = fixed + here + (row[high] - here) * min(max((mean - low) / (contexts[high] - low), 0.0), 1.0)
             gpu = gpu if gpu > least else least
             before = whole
-            whole += ((gpu if gpu > host else host) if self.host_overlaps else gpu + host) * share
+            whole += (gpu if gpu > host else host) if self.host_overlaps else gpu + host
             mean += 1.0
-        return before, whole
+        return before * share, whole * share
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""

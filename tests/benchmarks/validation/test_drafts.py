@@ -23,6 +23,9 @@ def test_drafts_are_read_from_the_words_of_a_row(notes: str, drafted: int, given
     assert found.tokens_per_step == pytest.approx(given, rel=1e-6)
 
 
-@pytest.mark.parametrize("notes", ["", "no speculative decoding", "without MTP", "closed loop, 64 steps"])
+WITHOUT = ("no speculative decoding", "without MTP", "speculative decoding disabled", "MTP off", "max_draft_len=0, MTP")
+
+
+@pytest.mark.parametrize("notes", [*WITHOUT, "", "closed loop, 64 steps"])
 def test_a_row_without_drafts_has_none(notes: str) -> None:
     assert stated_speculation({"notes": notes, "model": "deepseek-ai/DeepSeek-R1"}) == (None, ())

@@ -154,3 +154,9 @@ def test_formats_models_and_parts_beyond_the_published_rows_are_predicted(change
     """What other tables of the kind hold: a format that the device does not compute in, sparse and Mamba layers."""
     value, reason = rows(**changes)["tpot_ms"]
     assert value is not None and 2.0 < value < 60.0, reason
+
+
+def test_a_response_of_one_token_has_no_time_per_token() -> None:
+    found = rows(output_len=1, tpot_ms=200.0, ttft_ms=300.0)
+    assert found["ttft_ms"][0] is not None and found["latency_sum_ms"][0] == found["ttft_ms"][0]
+    assert found["tpot_ms"][0] is None and "one token" in found["tpot_ms"][1]

@@ -19,6 +19,8 @@ from hybridmap.runlogs.records import (
 )
 from hybridmap.runlogs.steady import steady
 from profiles.errors import InputError
+from simulator.play.simulate import simulate
+from tests.builders import make_facts, make_plan, workload
 
 METRICS = {
     "timing_s/gen": 31.5,
@@ -231,6 +233,18 @@ def test_other_systems_metrics_are_read_from_every_kind_of_file(tmp_path, system
     assert (log.system, step.number, log.damaged) == (system, 4, 0)
     assert dict(step.seconds) == expected
     assert step.lengths.response_mean == max(v for name, v in metrics.items() if "mean_gen" in name or "len" in name)
+
+
+def test_a_timeline_of_ours_is_a_log_of_one_step_and_a_simulated_one_is_none(tmp_path):
+    facts = make_facts("grpo", roles={"actor": "llama-2-7b", "reference": "llama-2-7b"}, work=workload(64, 512, 256))
+    simulated = simulate(make_plan(facts, (("actor", "reference"),), (8,)), facts)
+    measured = simulated.model_copy(update={"source": "measured"})
+    log = read_log(written(tmp_path, measured.model_dump_json(), "timeline.json"))
+    (step,) = log.steps
+    assert (log.system, step.iteration_s) == ("hybridmap", measured.iteration_s)
+    assert step.calls == {span.call: span.duration_s for span in measured.spans}
+    with pytest.raises(InputError, match="a timeline that was simulated, which says nothing about a run"):
+        read_log(written(tmp_path, simulated.model_dump_json(), "plain.json"))
 
 
 def test_what_was_cut_is_counted_and_the_rest_is_kept(tmp_path):
