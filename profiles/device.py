@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from profiles.lookup.sparse import KINDS
 from profiles.records import Basis, Priced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike
 
     from profiles.hardware import DeviceSpec
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from profiles.lookup.mla import MlaLookup
     from profiles.lookup.moe import MoeExchangeLookup, MoeLookup
     from profiles.lookup.sparse import SparseLookups
+
+WEIGHT_FORMATS = ("fp8", "fp8_block", "nvfp4", "mxfp4", "int4")
+"""Formats that engines hold weights in where the device has no products in them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +119,27 @@ class DeviceProfile:
         def ask(table: GemmLookup) -> Priced:
             return table.price(self._reached, self._weakest, m, n, k, dtype)
 
-        return self.spec.kernels.spaced(self.tables.price("gemm", "GEMM", ask))
+        def of_weights_alone(table: GemmLookup) -> Priced:
+            return table.of_weights_alone(self._reached, self._weakest, m, n, k, dtype)
+
+        return self._in_format("gemm", "GEMM", dtype, ask, of_weights_alone)
+
+    def _in_format(
+        self,
+        operator: Literal["gemm", "moe"],
+        what: str,
+        dtype: str,
+        ask: Callable[[Any], Priced],
+        of_weights_alone: Callable[[Any], Priced],
+    ) -> Priced:
+        """A product in a number format; engines turn weights in one that the device has not to 16 bits (Marlin)."""
+        try:
+            found = self.tables.price(operator, what, ask, dtype if operator == "moe" else "")
+        except NoBasisError:
+            if dtype not in WEIGHT_FORMATS or self.tables.engine is None:
+                raise
+            found = self.tables.price(operator, what, of_weights_alone)
+        return self.spec.kernels.spaced(found)
 
     def has_gemm(self, dtype: str) -> bool:
         """Whether products in a number format were measured."""
@@ -276,8 +301,16 @@ class DeviceProfile:
         def ask(table: MoeLookup) -> Priced:
             return table.price(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
 
-        found = self.tables.fastest("moe", "routed experts", ask, dtype) if tuned else None
-        return self.spec.kernels.spaced(found or self.tables.price("moe", "routed experts", ask, dtype))
+        def of_weights_alone(table: MoeLookup) -> Priced:
+            return table.of_weights_alone(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
+
+        if tuned and self.has_experts(dtype):
+            return self.spec.kernels.spaced(self.tables.fastest("moe", "routed experts", ask, dtype))
+        return self._in_format("moe", "routed experts", dtype, ask, of_weights_alone)
+
+    def has_experts(self, dtype: str) -> bool:
+        """Whether experts in a number format were measured with kernels that the engine runs."""
+        return any(dtype in self.tables.lookup(name).dtypes for name in self.tables.names("moe", dtype))
 
     @property
     def measures_expert_exchange(self) -> bool:

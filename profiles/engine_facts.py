@@ -59,6 +59,8 @@ class _EngineFile(BaseModel):
     plans_ahead: bool = False
     fp8_cache_with: tuple[str, ...] = ()
     fused_quantization: tuple[str, ...] = ("fp8", "fp8_block", "nvfp4", "mxfp4_mxfp8")
+    mxfp8_activations: bool = False
+    drafts_in_graph: bool = False
     grouped_query_kernels: tuple[int, ...] | None = None
     window_frees_cache: bool = True
     share_holds_activations: bool = True
@@ -115,6 +117,9 @@ class GenerationEngine(_Engine):
     takes the longer of the two, and what arrives meanwhile waits a step longer; otherwise host time comes on top.
     ``fp8_cache_with``: formats of weights whose checkpoints bring an FP8 cache with them by default.
     ``fused_quantization``: formats to which activations turn in the kernel before a product, not in one of its own.
+    ``mxfp8_activations``: experts in MXFP4 take activations in MXFP8 where the device has such kernels.
+    ``drafts_in_graph``: drafts are part of the captured step, which the host launches once and plans ahead as ever;
+    otherwise it sets up each draft anew, from tokens that it must have seen.
     ``grouped_query_kernels``: numbers of query heads for which a decode kernel reads a KV head once, from an FP8 cache;
     ``None`` where it does for any number and cache. ``window_frees_cache``: layers with a window hold its tokens alone.
     ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
@@ -138,6 +143,8 @@ class GenerationEngine(_Engine):
     plans_ahead: bool
     fp8_cache_with: tuple[str, ...]
     fused_quantization: tuple[str, ...]
+    mxfp8_activations: bool
+    drafts_in_graph: bool
     grouped_query_kernels: tuple[int, ...] | None
     window_frees_cache: bool
     share_holds_activations: bool
@@ -292,6 +299,8 @@ def load_generation_engine(name: str) -> GenerationEngine:
             plans_ahead=file.plans_ahead,
             fp8_cache_with=file.fp8_cache_with,
             fused_quantization=file.fused_quantization,
+            mxfp8_activations=file.mxfp8_activations,
+            drafts_in_graph=file.drafts_in_graph,
             grouped_query_kernels=file.grouped_query_kernels,
             window_frees_cache=file.window_frees_cache,
             share_holds_activations=file.share_holds_activations,

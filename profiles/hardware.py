@@ -119,6 +119,10 @@ class DeviceSpec:
             raise NoBasisError(f"{self.name}: no peak rate for dtype '{dtype}' in device.yaml (it has {have})")
         return rate
 
+    def computes(self, dtype: str) -> bool:
+        """Whether the device has a rate for products in ``dtype``; weights in others are turned to 16 bits first."""
+        return _PEAK_OF.get(dtype, dtype) in self.peak_flop_per_s
+
     def sustained(self, dtype: str) -> float:
         """FLOP/s of ``dtype`` that long dense work holds; the peak where no lower rate is known."""
         return self.sustained_flop_per_s.get(_PEAK_OF.get(dtype, dtype), self.peak(dtype))

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from profiles.models.hf_config import shape_from_hf_config
-from profiles.models.layers import MoeShape
+from profiles.models.layers import LinearShape, MlaShape, MoeShape
 from profiles.models.shape import ModelShape
 
 _FILE = Path(__file__).parent / "architectures.yaml"
@@ -60,16 +59,15 @@ def gpt_in_words(text: str) -> ModelShape | None:
 
 def _shape(name: str, fields: dict[str, Any]) -> ModelShape:
     fields.pop("note", None)
-    if "config" in fields:
-        return shape_from_hf_config(fields["config"], name, str(_FILE))
+    experts, dense = fields.pop("experts", None), fields.pop("dense_layers", 0)
+    if experts:
+        routed, chosen, width, shared = experts
+        mixtures = tuple(layer >= dense for layer in range(fields["num_layers"]))
+        fields["moe"] = MoeShape(routed, chosen, width, shared, False, False, mixtures)
+    for part, kind in (("mla", MlaShape), ("linear", LinearShape)):
+        if part in fields:
+            fields[part] = kind(**fields[part])
     hidden, heads = fields["hidden"], fields["num_heads"]
     given = {"num_kv_heads": heads, "ffn": 4 * hidden, "max_position": 2048, **_FAMILY.get(fields["architecture"], {})}
     given["head_dim"] = hidden // heads
-    if "moe" in fields:
-        fields = {**fields, "moe": _experts(fields["num_layers"], **fields["moe"])}
     return ModelShape(name=name, **{**given, **fields})
-
-
-def _experts(num_layers: int, first_dense: int = 0, shared_ffn: int = 0, **sizes: int) -> MoeShape:
-    layers = (False,) * first_dense + (True,) * (num_layers - first_dense)
-    return MoeShape(shared_ffn=shared_ffn, shared_gate=False, router_bias=False, moe_layers=layers, **sizes)

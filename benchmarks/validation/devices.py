@@ -73,12 +73,6 @@ DERIVED: dict[str, Derived] = {
         sustained_share=0.6,
         attention=HALF_THE_MATRIX_UNITS,
     ),
-    "h20-141gb-sxm": Derived(
-        base="h20-96gb-sxm",
-        because="the H20 with 141 GB of HBM3e at 4.8 TB/s",
-        memory_bytes_per_s=4.8e12,
-        memory_bytes=141 * 10**9,
-    ),
     "l20-48gb": Derived(
         base="l40s",
         because="NVIDIA's data sheet: the L40S's die with fewer units, 48 GB of GDDR6, 275 W. Eight L40S were measured"
@@ -88,6 +82,70 @@ DERIVED: dict[str, Derived] = {
         power_w=275.0,
         peak_flop_per_s={"bf16": 119.5e12, "fp8": 239e12, "fp32": 59.8e12},
         sustained_share=0.6,
+    ),
+    "gh200-96gb": Derived(
+        base="h100-80gb-sxm",
+        because="NVIDIA's data sheet: the H100's die beside a Grace CPU, 96 GB of HBM3",
+        memory_bytes_per_s=4.0e12,
+        memory_bytes=95 * 2**30,
+    ),
+    "gh200-144gb": Derived(
+        base="h200-sxm",
+        because="NVIDIA's data sheet: the H200's die beside a Grace CPU, 144 GB of HBM3e",
+        memory_bytes_per_s=4.9e12,
+    ),
+    "h100-94gb-nvl": Derived(
+        base="h100-80gb-sxm",
+        because="NVIDIA's data sheet: the H100's die at a lower clock and 400 W, 94 GB of HBM3, bridges of 600 GB/s",
+        memory_bytes_per_s=3.9e12,
+        memory_bytes=93 * 2**30,
+        nvlink_bytes_per_s=300e9,
+        power_w=400.0,
+        peak_flop_per_s={"bf16": 835e12, "fp8": 1671e12, "fp32": 60e12},
+        sustained_share=0.5,
+    ),
+    "h100-80gb-pcie": Derived(
+        base="h100-80gb-sxm",
+        because="NVIDIA's data sheet: the H100's die with fewer units, 350 W, 80 GB of HBM2e, bridges of 600 GB/s",
+        memory_bytes_per_s=2.0e12,
+        nvlink_bytes_per_s=300e9,
+        power_w=350.0,
+        peak_flop_per_s={"bf16": 756e12, "fp8": 1513e12, "fp32": 51e12},
+        sustained_share=0.5,
+    ),
+    "h200-141gb-nvl": Derived(
+        base="h200-sxm",
+        because="NVIDIA's data sheet: the H200's die at a lower clock and 600 W, bridges of 900 GB/s",
+        power_w=600.0,
+        peak_flop_per_s={"bf16": 835e12, "fp8": 1671e12, "fp32": 60e12},
+        sustained_share=0.6,
+    ),
+    "h20-141gb-sxm": Derived(
+        base="h20-96gb-sxm",
+        because="the H20 with the H200's memory",
+        memory_bytes_per_s=4.8e12,
+        memory_bytes=140 * 2**30,
+    ),
+    "a100-80gb-pcie": Derived(
+        base="a100-80gb-sxm",
+        because="NVIDIA's data sheet: the A100's die limited to 300 W, on PCIe 4",
+        memory_bytes_per_s=1.935e12,
+        nvlink_bytes_per_s=25e9,
+        power_w=300.0,
+    ),
+    "mi325x-256gb": Derived(
+        base="mi300x-192gb",
+        because="AMD's data sheet: the MI300X's dies with 256 GB of HBM3E",
+        memory_bytes_per_s=6.0e12,
+        memory_bytes=253 * 2**30,
+    ),
+    "mi355x-288gb": Derived(
+        base="mi300x-192gb",
+        because="AMD's data sheet; its kernels taken to reach as much of it as the MI300X's do",
+        memory_bytes_per_s=8.0e12,
+        memory_bytes=285 * 2**30,
+        peak_flop_per_s={"bf16": 2500e12, "fp8": 5000e12, "fp32": 157e12},
+        sustained_share=0.4,
     ),
 }
 

@@ -128,6 +128,7 @@ def check_generation(
     layout: GenerationLayout,
     precision: str,
     weights_bytes: float,
+    given: float = 1.0,
 ) -> None:
     """Whether an inference row can be what it states.
 
@@ -137,6 +138,8 @@ def check_generation(
         The row; its model, device and layout; number format of its weights.
     weights_bytes
         Of one GPU.
+    given
+        Tokens that a step gives each sequence, as the row's drafts say.
 
     Raises
     ------
@@ -157,13 +160,13 @@ def check_generation(
         raise _failed(f"{layout.ep} groups do not divide {experts} experts")
     if weights_bytes > spec.memory_bytes:
         raise _failed(f"weights of {weights_bytes / GIB:.0f} GiB a GPU exceed its {spec.memory_bytes / GIB:.0f} GiB")
-    _check_rates(cells, shape, spec, gpus, precision, weights_bytes * gpus)
+    _check_rates(cells, shape, spec, gpus, precision, weights_bytes * gpus / given)
 
 
 def _check_rates(
     cells: Mapping[str, Any], shape: ModelShape, spec: DeviceSpec, gpus: int, precision: str, weights: float
 ) -> None:
-    """Operations a second of all GPUs, and bytes a second of a decode step that reads its weights once.
+    """Operations a second of all GPUs, and bytes of ``weights`` a second, which are read for each token of a sequence.
 
     Of a rate that no latency stands beside: its operations and, one after another with them, its reads of the cache.
     """
@@ -202,15 +205,15 @@ def _least_cache_read(cells: Mapping[str, Any], shape: ModelShape, spec: DeviceS
     return (prompt + response / 2.0) * 2.0 * shape.kv_width * shape.num_full_layers * element
 
 
-def check_running(cells: Mapping[str, Any], load: Load, kv_tokens: int) -> None:
+def check_running(cells: Mapping[str, Any], load: Load, room: int) -> None:
     """Whether a closed loop ran the requests that it states, by Little's law on its own latencies.
 
     Parameters
     ----------
     cells, load
         The row, and its load.
-    kv_tokens
-        That the engine's cache holds: what does not fit waits, and the row may say so.
+    room
+        Requests that the engine's cache holds: what does not fit waits, and the row may say so.
 
     Raises
     ------
@@ -218,8 +221,7 @@ def check_running(cells: Mapping[str, Any], load: Load, kv_tokens: int) -> None:
         Fewer than half of the stated requests were past their first token at once, though the cache holds as many.
     """
     ttft, tpot = number(cells.get("ttft_ms")), number(cells.get("tpot_ms"))
-    longest = load.input_tokens + load.output_tokens
-    held = min(load.concurrency, kv_tokens // longest)
+    held = min(load.concurrency, room)
     if not ttft or not tpot or load.output_tokens < load.input_tokens / 8:
         return
     decoding_ms = (load.output_tokens - 1) * tpot

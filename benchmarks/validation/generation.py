@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarks.validation.devices import device_profile
+from benchmarks.validation.drafts import stated_speculation
 from benchmarks.validation.gate import check_generation, check_running, contradicted, duplicates
 from benchmarks.validation.guard import each
 from benchmarks.validation.names import (
@@ -33,7 +34,7 @@ from simulator.cost.formats import weight_bytes
 from simulator.facts import Facts, RoleSpec
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import kv_tokens, serve_on
+from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
 from simulator.serving.run import Load
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["closed", "offline", "static"]
 
+_ONE_TOKEN = "a response of one token has no time per token after the first"
+
 REQUESTS_PER_SLOT = 10
 """Length of a closed loop where the source does not say: what the benchmark scripts of NVIDIA Dynamo send, 10 requests
 per client, the first of which arrive all at once."""
@@ -52,7 +55,6 @@ per client, the first of which arrive all at once."""
 _BLOCK_SCALED = re.compile(r"deepseek-v3|qwen3|minimax-m2|glm-[45]")
 """Models whose vendor's FP8 checkpoint has scales of blocks."""
 
-_SPECULATIVE = re.compile(r"speculat|medusa|eagle|draft model|lookahead decoding|\bmtp\b", re.IGNORECASE)
 _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", re.IGNORECASE)
 
 
@@ -122,13 +124,14 @@ def _predict(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
     }
     note, kind = "; ".join(run.assumed), model_kind(run.shape)
     device = run.facts.device.name
-    return [replace(row, model_kind=kind, device=device).with_prediction(values[row.quantity], note) for row in rows]
+    found = [replace(row, model_kind=kind, device=device).with_prediction(values[row.quantity], note) for row in rows]
+    if run.load.output_tokens > 1:
+        return found
+    return [row.without(_ONE_TOKEN) if row.quantity == "tpot_ms" else row for row in found]
 
 
 def _run_of(cells: Mapping[str, Any]) -> _Run:
     words = " ".join(text_of(cells.get(column)) for column in ("row_kind", "backend", "model", "notes"))
-    if _SPECULATIVE.search(words):
-        raise NotPredicted("speculative decoding is not modelled")
     if _DISAGGREGATED.search(words):
         raise NotPredicted("prefill and decode on engines of their own are not modelled")
     kind = _kind(cells)
@@ -140,9 +143,12 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
     layout, gpus = _layout(cells, kind, int(engine.max_num_seqs))
     group = ClusterGroup.of(device.spec, max(1, -(-gpus // device.spec.gpus_per_node)))
     trainer = load_training_engine(default_engine("training"))
-    facts = Facts("grpo", {"actor": RoleSpec(shape, precision)}, work, group, device, trainer, engine)
+    drafts, about_drafts = stated_speculation(cells)
+    roles = {"actor": RoleSpec(shape, precision)}
+    facts = Facts("grpo", roles, work, group, device, trainer, engine, speculation=drafts)
     weights = weight_bytes(shape, GenerationLayouts.of([layout]), precision)
-    check_generation(cells, shape, device.spec, layout, precision, weights)
+    given = 1.0 if drafts is None else drafts.tokens_per_step
+    check_generation(cells, shape, device.spec, layout, precision, weights, given)
     load, more = _load(cells, kind, layout)
     load = replace(
         load,
@@ -151,11 +157,14 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
         front_end_s_per_prompt_token=engine.front_end_s_per_prompt_token,
     )
     if kind == "closed":
-        check_running(cells, load, kv_tokens(facts, shape, layout, precision))
+        longest = load.input_tokens + load.output_tokens
+        longest += tokens_of_a_sequence(facts, shape, layout, precision, longest)
+        check_running(cells, load, kv_tokens(facts, shape, layout, precision) // longest)
     if kind == "static":  # the batch was chosen to fit; its cache holds it exactly
-        need = load.num_requests * (load.input_tokens + load.output_tokens)
+        longest = load.input_tokens + load.output_tokens
+        need = load.num_requests * (longest + tokens_of_a_sequence(facts, shape, layout, precision, longest))
         layout = _with_cache(layout, facts, shape, need)
-    return _Run(kind, facts, shape, layout, precision, load, (*assumed, *more))
+    return _Run(kind, facts, shape, layout, precision, load, (*assumed, *about_drafts, *more))
 
 
 def _with_cache(layout: GenerationLayout, facts: Facts, shape: ModelShape, tokens: int) -> GenerationLayout:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from benchmarks.validation.aliases import ALIASES, INEXPRESSIBLE
 from benchmarks.validation.architectures import gpt_in_words, other_architectures
 from profiles.errors import HybridmapError
-from profiles.models.catalogue import hf_id, load_model, model_names
+from profiles.models.catalogue import checkpoint_entries, hf_id, load_model, model_names
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -45,12 +45,20 @@ _DEVICES: tuple[tuple[str, str], ...] = (
     (r"h100.*hbm2e|hbm2e.*h100|h100.*\b96\s*gb|h100.*500\s*w", "h100-96gb-hbm2e"),
     (r"\bh20\b.*\b141|\bh20-?3e", "h20-141gb-sxm"),
     (r"\bh20\b", "h20-96gb-sxm"),
+    (r"\bgh200.*\b(141|144)", "gh200-144gb"),
+    (r"\bgh200", "gh200-96gb"),
+    (r"\bh100.*nvl\b(?!\s*72)", "h100-94gb-nvl"),
+    (r"\bh100.*pcie", "h100-80gb-pcie"),
+    (r"\bh200.*nvl\b(?!\s*72)", "h200-141gb-nvl"),
+    (r"\ba100.*pcie(?!.*\b40\s*gb)", "a100-80gb-pcie"),
+    (r"\bmi325x", "mi325x-256gb"),
+    (r"\bmi355x", "mi355x-288gb"),
     (r"a100.*\b40\s*gb(?!.*pcie)", "a100-40gb-sxm"),
     (r"\ba6000", "rtx-a6000"),
     (r"\bmi300x", "mi300x-192gb"),
     (r"\bl20\b", "l20-48gb"),
     (
-        r"pcie|nvl\b(?!\s*72)|\bgh200|\bb100|\bh20\b|\bl20\b|\bl40\b|a6000|a5000|\bmi\d|tpu|v100|\ba10\b",
+        r"pcie|nvl\b(?!\s*72)|\bb100|\bl20\b|\bl40\b|a6000|a5000|\bmi\d|tpu|v100|\ba10\b",
         "",
     ),
     (r"\bgb300", "gb300"),
@@ -67,12 +75,12 @@ _DEVICES: tuple[tuple[str, str], ...] = (
 )
 
 
-WITHOUT_TABLES = ("mi300x-192gb", "l20-48gb")
+WITHOUT_TABLES = ("mi300x-192gb", "mi325x-256gb", "mi355x-288gb", "l20-48gb")
 """Parts of other kinds than any with tables, known by data sheets and by what others measured of their kernels."""
 
 
-def published_model(text: str) -> ModelShape:
-    """The shape of the model that a table names.
+def published_model(text: str, trained: bool = False) -> ModelShape:
+    """The shape of the model that a table names, to be ``trained`` or served.
 
     Raises
     ------
@@ -88,17 +96,17 @@ def published_model(text: str) -> ModelShape:
     keys = _keys(name)
     for key in keys:
         if key in _known():
-            return _priced(_load(_known()[key]))
+            return _priced(_load(_known()[key]), trained)
     for start, what in INEXPRESSIBLE.items():
         if keys[0].startswith(start):
             raise NotPredicted(f"'{name}': the shape of a model cannot express {what}")
     raise NotPredicted(f"no architecture known for '{name}'")
 
 
-def _priced(shape: ModelShape) -> ModelShape:
+def _priced(shape: ModelShape, trained: bool) -> ModelShape:
     """Refuse shapes of whose layers some have no price yet."""
-    if shape.sparse is not None:
-        raise NotPredicted(f"{shape.name}: its sparse attention layers have no price yet")
+    if trained and shape.sparse is not None:
+        raise NotPredicted(f"{shape.name}: training its sparse attention layers has no price yet")
     return shape
 
 
@@ -228,6 +236,7 @@ def _known() -> dict[str, str]:
     pairs += [(hf_id(name), name) for name in model_names()]
     pairs += [(name, name) for name in other_architectures()]
     pairs += list(ALIASES.items())
+    pairs += list(checkpoint_entries().items())
     for spelling, name in pairs:
         for key in _keys(spelling):
             known.setdefault(key, name)

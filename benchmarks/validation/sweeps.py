@@ -106,7 +106,7 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
         No facts of such an engine.
     """
     name = re.sub(r"[^a-z]", "", system_of(cells).lower())
-    family = _ALIASES.get(name, name)
+    family = _ALIASES.get(name) or next((known for known in _ENGINES if known in name), name)  # "vLLM (V1, ROCm)"
     if family not in _ENGINES:
         raise NotPredicted(f"no facts of the engine '{system_of(cells)}'")
     words = text_of(cells.get("backend_version"))
@@ -118,7 +118,8 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
         return engine
     front_end_s = engine.front_end_s + CLIENT_S
     cache = engine.fp8_cache_with if latent else FP8_CHECKPOINTS
-    return replace(engine, plans_ahead=True, fp8_cache_with=cache, front_end_s=front_end_s)
+    # Its script for gpt-oss on Blackwell sets VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1, as vLLM's recipe advises.
+    return replace(engine, plans_ahead=True, mxfp8_activations=True, fp8_cache_with=cache, front_end_s=front_end_s)
 
 
 def _as_generated(cells: Mapping[str, Any], engine: GenerationEngine) -> GenerationEngine:

@@ -99,7 +99,7 @@ def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
 
 def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     device = published_device(text_of(cells.get("gpu_kind")))
-    shape = published_model(text_of(cells.get("model")))
+    shape = published_model(text_of(cells.get("model")), trained=True)
     rows = [replace(row, device=device, model_kind=model_kind(shape)) for row in rows]
     step = step_of(cells, device, shape)
     seconds = step_seconds(step)
@@ -248,7 +248,7 @@ def _interleaving(cells: Mapping[str, Any], pp: int, assumed: list[str]) -> int:
         return 1  # the preset has been read, and interleaves nothing
     if "torchtitan" in text_of(cells.get("system")).lower():
         return 2  # stages of a rank where its configuration sets no layers per stage
-    layers = published_model(text_of(cells.get("model"))).num_layers
+    layers = published_model(text_of(cells.get("model")), trained=True).num_layers
     vpp = max(1, round(layers / pp / 2))
     if vpp > 1:
         assumed.append(f"interleaving not stated: {vpp} chunks of about 2 layers per stage")

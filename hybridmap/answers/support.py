@@ -78,7 +78,7 @@ def support_of(device: str, engines: tuple[str, ...] = ()) -> list[Support]:
     """
     profile = load_device(device)
     return [
-        _cell(profile, engine, kind, precision)
+        cell_of(profile, engine, kind, precision)
         for engine in engines or newest_engines()
         for kind in MODELS
         for precision in PRECISIONS
@@ -91,7 +91,8 @@ def newest_engines() -> tuple[str, ...]:
     return tuple(newest[family] for family in ("vllm", "sglang", "tensorrt-llm"))
 
 
-def _cell(profile: DeviceProfile, engine: str, kind: str, precision: str) -> Support:
+def cell_of(profile: DeviceProfile, engine: str, kind: str, precision: str) -> Support:
+    """One cell: of a device and an engine, the kind of a model and the number format of its weights."""
     model = MODELS[kind]
     try:
         work = _gpu_work(_facts(profile, engine, model, precision), precision)

@@ -74,7 +74,8 @@ def borrowed_kernels(tables: DeviceTables) -> list[str]:
     """Releases that run another engine's kernels on a device, one sentence each, with where they choose them."""
     part = tables.reference.device_string
     return [
-        f"{b.engine} from {b.first} until {b.before}: {b.operator} in {b.dtype} by {b.owner}'s tables ({b.source})"
+        f"{b.engine} from {b.first}{f' until {b.before}' if b.before else ''}: {b.operator} in {b.dtype} by "
+        f"{b.owner}'s tables ({b.source})"
         for b in releases.BORROWED
         if b.runs(b.operator, b.engine, b.first, b.dtype, part)
     ]

@@ -64,7 +64,7 @@ class Watched:
 
 def watched(log: RunLog, plan: Plan, facts: Facts) -> Watched:
     """Compare the steps of a log with what was planned; facts may carry a calibration, which then counts as planned."""
-    steps = steady(log).steps
+    steps = steady(log, plan.schedule == "sync").steps
     lengths = learn_lengths(steps, facts.workload.response.maximum)
     groups = timed_together(steps, facts, plan)
     cases = cases_of(steps, plan, facts, lengths)

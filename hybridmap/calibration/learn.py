@@ -11,7 +11,7 @@ import numpy as np
 from hybridmap.calibration.between import before_calls, between
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.calibration.memory import learn_memory
-from hybridmap.runlogs.steady import Steady, steady
+from hybridmap.runlogs.steady import Steady, far_off, steady
 from profiles.calibration import UNMOVED, CalibrationFile, LearnedLengths, Stage
 from profiles.errors import InputError
 from simulator.calibration.factors import uncalibrated, without_dispatch
@@ -63,7 +63,12 @@ def learn(log: RunLog, plan: Plan, facts: Facts) -> Learned:
         No step of the log says how long any call of the job took.
     """
     facts = uncalibrated(facts)
-    kept = steady(log)
+    kept = steady(log, plan.schedule == "sync")
+    if kept.contradictory and not kept.steps:
+        raise InputError(
+            f"{log.source}: every step takes less time than one of its calls, so they overlap; the plan that ran is "
+            "taken to be synchronous: give the one that ran"
+        )
     dispatch = before_calls(kept.steps, plan, facts)
     if dispatch is not None:
         facts = without_dispatch(facts)
@@ -80,7 +85,7 @@ def learn(log: RunLog, plan: Plan, facts: Facts) -> Learned:
         source=log.source,
         date=datetime.date.today().isoformat(),
         steps=len(kept.steps),
-        left_out={why: n for why, n in (("warm-up", kept.warm_up), ("interrupted", kept.interrupted)) if n},
+        left_out=kept.left_out,
         log_factors=tuple(belief.log_factors.tolist()),
         covariance=tuple(tuple(row) for row in belief.covariance.tolist()),
         of_calls=None if belief.of_calls is None else tuple(tuple(row) for row in belief.of_calls.tolist()),
@@ -121,11 +126,14 @@ def lacks(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> tuple[str, .
     """What the log does not say, and what that costs."""
     known = {key for group in timed_together(steps, facts, plan) for key in group}
     missing = [c.key for c in facts.dataflow.calls if c.role != CONTROLLER and c.key not in known]
+    limit = facts.workload.response.maximum
     out = []
     if missing:
         out.append(f"no time of {', '.join(missing)}: their prices stay as they were, and as uncertain")
     if all(step.lengths.response_mean is None for step in steps):
         out.append("no response lengths: those of the job are taken, and errors of theirs go into the factors")
+    elif all((step.lengths.response_mean or limit + 1) > limit for step in steps):
+        out.append(f"responses within the job's limit of {limit:,} tokens: another job ran")
     elif all(step.lengths.clipped is None for step in steps):
         out.append("no share of responses at the limit: the tail of the lengths stays as the job has it")
     if all(step.iteration_s is None for step in steps):
@@ -141,7 +149,9 @@ def cases_of(
     steps: Sequence[LoggedStep], plan: Plan, facts: Facts, lengths: LearnedLengths | None
 ) -> list[tuple[Case, list[LoggedStep]]]:
     """Steps of like length together, each with the facts of their own lengths."""
-    known = [step for step in steps if step.lengths.response_mean]
+    limit = facts.workload.response.maximum
+    said = [step for step in steps if step.lengths.response_mean]
+    known = [step for step in said if (step.lengths.response_mean or 0.0) <= limit] or said
     if lengths is None or not known:
         return [(Case(plan, facts), list(steps))]
     known.sort(key=lambda step: step.lengths.response_mean or 0.0)
@@ -165,15 +175,16 @@ def observed(cases: Sequence[tuple[Case, list[LoggedStep]]], groups: Sequence[tu
     out = []
     for i, (_, steps) in enumerate(cases):
         for group in groups:
-            seconds = [s for step in steps if (s := seconds_of(step, group)) is not None]
-            if not seconds:
+            every = np.asarray([s for step in steps if (s := seconds_of(step, group)) is not None])
+            seconds = every[~far_off(every)]
+            if not len(seconds):
                 continue
             mean = float(np.mean(seconds))
             out.append(Observation(i, group, mean, _error(seconds, mean)))
     return out
 
 
-def _error(seconds: Sequence[float], mean: float) -> float:
+def _error(seconds: Floats, mean: float) -> float:
     return float(np.std(seconds, ddof=1)) / mean / len(seconds) ** 0.5 if len(seconds) > 1 else SINGLE_STEP_ERROR
 
 

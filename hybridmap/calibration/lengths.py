@@ -21,10 +21,14 @@ LEAST_SIGMA, MOST_SIGMA = 0.05, 2.5
 
 
 def learn_lengths(steps: Sequence[LoggedStep], limit: int) -> LearnedLengths | None:
-    """Means over the steps; the 99th percentile from the share of responses at ``limit``. ``None`` without a mean."""
-    means = [s.lengths.response_mean for s in steps if s.lengths.response_mean]
-    if not means:
+    """Means over the steps; the 99th percentile from the share of responses at ``limit``. ``None`` without a mean.
+
+    A mean beyond the limit that other steps keep is damage.
+    """
+    every = [s.lengths.response_mean for s in steps if s.lengths.response_mean]
+    if not every:
         return None
+    means = [mean for mean in every if mean <= limit] or every
     third = max(1, len(means) // 3)
     clipped, mean = _mean([s.lengths.clipped for s in steps]), fmean(means)
     return LearnedLengths(

@@ -11,6 +11,8 @@ from hybridmap.runlogs.records import STEP
 from hybridmap.runlogs.steady import steady
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hybridmap.runlogs.records import LoggedStep, RunLog
 
 DAYS_APART = 0.05
@@ -43,9 +45,8 @@ def differences(first: RunLog, second: RunLog) -> tuple[list[Difference], bool]:
     """The stages that both logs time, the whole iteration first, and whether they are compared per token."""
     steps = [steady(log).steps for log in (first, second)]
     per_token = all(step.lengths.response_mean for side in steps for step in side)
-    names = [STEP, *sorted(set.intersection(*({name for step in side for name in step.calls} for side in steps)))]
     found = []
-    for name in names:
+    for name in (STEP, *_stages(steps)):
         sides = [_seconds(side, name) for side in steps]
         if any(len(side) == 0 or np.mean(side) < LEAST_S for side in sides):
             continue
@@ -64,13 +65,27 @@ def differences(first: RunLog, second: RunLog) -> tuple[list[Difference], bool]:
     return found, per_token
 
 
+def _stages(sides: Sequence[Sequence[LoggedStep]]) -> list[str]:
+    """What both logs time; where one times calls together, the other's are added up."""
+    names = [{name for step in side for name in step.calls} for side in sides]
+    widest = [one for one in set.union(*names) if not any(_parts(one) < _parts(other) for other in set.union(*names))]
+    return sorted(one for one in widest if all(any(_parts(name) <= _parts(one) for name in side) for side in names))
+
+
+def _parts(name: str) -> set[str]:
+    return set(name.split("+"))
+
+
 def _noise(rate: np.ndarray) -> float:
     """Variance of a mean, relative; of a single step a tenth is guessed."""
     return float(rate.std(ddof=1) / rate.mean()) ** 2 / len(rate) if len(rate) > 1 else 0.01
 
 
 def _of(step: LoggedStep, name: str) -> float | None:
-    return step.iteration_s if name == STEP else step.calls.get(name)
+    if name == STEP:
+        return step.iteration_s
+    own = [s for call, s in step.calls.items() if _parts(call) <= _parts(name)]
+    return sum(own) if own else None
 
 
 def _seconds(steps: tuple[LoggedStep, ...], name: str) -> np.ndarray:

@@ -38,7 +38,7 @@ def compare_runs(first: Annotated[Path, Run], second: Annotated[Path, Run], as_j
     for one in found:
         change = f"{100 * (one.ratio - 1.0):+.0f} %"
         sure = "" if one.is_sure else "within what two runs of one kind differ by"
-        table.add_row(one.stage, f"{one.first_s:,.1f} s", f"{one.second_s:,.1f} s", change, sure)
+        table.add_row(one.stage.replace("+", " + "), f"{one.first_s:,.1f} s", f"{one.second_s:,.1f} s", change, sure)
     say_table(table)
     what = "seconds per token of a sample" if per_token else "seconds; a log has no lengths, so not per token"
     say(f"\nchange is of {what}")

@@ -57,6 +57,7 @@ def plan(
     The fastest, unless the job names another objective. Searches placements, pool sizes and layouts together, proves
     how good the answer is, and writes plan.json and timeline.json.
     """
+    from hybridmap.answers.drafts import draft_notes
     from hybridmap.files.plan import plan_file_of, planned_records, read_plan_file, require_folder, write_records
     from hybridmap.job.load import load_job
     from hybridmap.job.notes import notes
@@ -78,6 +79,7 @@ def plan(
         result, given, held = _searched(given, target, {**changes, "hint": start})
         facts = given.facts()
     more = [*held, *result.notes, *(budget_notes(facts) if result.objective.goal != "time" else ())]
+    more += draft_notes(result.plan, facts)
     record = plan_file_of(given, result, placement.value, even)
     written = write_records(out, planned_records(record, result.timeline))
     if as_json:

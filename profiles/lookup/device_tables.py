@@ -39,6 +39,10 @@ FLOOR_RATIO = 1.5
 _MODULES = ("mla_prefill", "mla_decode", "sparse_prefill", "sparse_decode")
 
 
+_STANDS_IN = ("gemm", "moe")
+"""Operators whose number formats other engines' tables may hold."""
+
+
 class DeviceTables:
     """The lookups of one folder, read and pivoted when first used; shared by hypothetical variants of a device.
 
@@ -164,12 +168,23 @@ class DeviceTables:
             No table of the operator holds it; the message is that of the best table.
         """
         first: NoBasisError | None = None
-        for name in self.names(operator, dtype):
+        own = self.names(operator, dtype)
+        for name in (*own, *self._of_others(operator, own)):
             try:
-                return ask(self.lookup(name))
+                found = ask(self.lookup(name))
             except NoBasisError as error:
                 first = first or error
+            else:
+                return found if name in own else found.at_best(Basis.ANALYTIC)
         raise first or missing(self.reference.name, operator, what)
+
+    def _of_others(self, operator: str, own: list[str]) -> list[str]:
+        """Tables of other engines, which stand in for a number format that an engine's own do not hold."""
+        if self.engine is None or operator not in _STANDS_IN:
+            return []
+        of_each = {releases.engine_of(n, self.cards[n])[0] for n in self.cards if releases.operator_of(n) == operator}
+        newest = (n for family in sorted(of_each) for n in releases.ordered(operator, self.cards, family, "999"))
+        return [name for name in newest if name not in own]
 
     def fastest(self, operator: str, what: str, ask: Callable[[Any], Priced], dtype: str = "") -> Priced:
         """The shortest time of any table that measured what is asked for; what none measured is priced as ever.

@@ -9,6 +9,7 @@ import numpy as np
 
 from profiles.lookup.grid import RatioGrid, build_grid
 from profiles.lookup.pricing import GEMM_LAUNCH_S, checked, missing, priced, table_dtype
+from profiles.records import Basis
 from profiles.units import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
     from profiles.hardware import DeviceSpec
     from profiles.lookup.table import Table
-    from profiles.records import Basis, Floats, Priced
+    from profiles.records import Floats, Priced
 
 _OUTPUT_BYTES = 2
+PLAIN = "bf16"
 
 
 class GemmLookup:
@@ -44,6 +46,19 @@ class GemmLookup:
         rows, cols, inner = checked(m=m, n=n, k=k)
         floor = gemm_floor(spec, rows, cols, inner, dtype)
         return priced(grid.at(rows, cols, inner), floor, rows * cols * inner == 0.0, weakest)
+
+    def of_weights_alone(
+        self, spec: DeviceSpec, weakest: Basis, m: ArrayLike, n: ArrayLike, k: ArrayLike, dtype: str
+    ) -> Priced:
+        """Weights in a narrow format, turned to 16 bits in the kernel that multiplies them.
+
+        What the 16-bit kernel reaches of its roofline is held at the roofline of fewer bytes, as Marlin shows (Frantar
+        et al. 2024: close to it up to 16 to 32 rows, the 16-bit rate from where compute decides).
+        """
+        rows, cols, inner = checked(m=m, n=n, k=k)
+        floor = gemm_floor(spec, rows, cols, inner, PLAIN, DTYPE_BYTES[dtype])
+        located = self._grid(PLAIN).at(rows, cols, inner)
+        return priced(located, floor, rows * cols * inner == 0.0, max(weakest, Basis.ANALYTIC))
 
     def grids(self) -> Iterator[RatioGrid]:
         """Every grid of the table."""
@@ -69,7 +84,9 @@ class GemmLookup:
         return self._grids[dtype]
 
 
-def gemm_floor(spec: DeviceSpec, m: Floats, n: Floats, k: Floats, dtype: str) -> Floats:
+def gemm_floor(
+    spec: DeviceSpec, m: Floats, n: Floats, k: Floats, dtype: str, weight_bytes: float | None = None
+) -> Floats:
     """Roofline: ``max(2 m n k / peak, (elt (m k + k n) + 2 m n) / bandwidth) + 2 us``.
 
     Parameters
@@ -80,6 +97,8 @@ def gemm_floor(spec: DeviceSpec, m: Floats, n: Floats, k: Floats, dtype: str) ->
         Sizes in elements, of ``[m, k] x [k, n]``; shapes broadcast.
     dtype
         Number format of the operands.
+    weight_bytes
+        Of an element of ``[k, n]`` where it is not that format's.
 
     Returns
     -------
@@ -90,6 +109,7 @@ def gemm_floor(spec: DeviceSpec, m: Floats, n: Floats, k: Floats, dtype: str) ->
     -----
     Source: roofline (Williams et al. 2009); output is 2 bytes an element.
     """
-    num_bytes = DTYPE_BYTES[dtype] * (m + n) * k + _OUTPUT_BYTES * m * n
+    of_weights = DTYPE_BYTES[dtype] if weight_bytes is None else weight_bytes
+    num_bytes = (DTYPE_BYTES[dtype] * m + of_weights * n) * k + _OUTPUT_BYTES * m * n
     compute = 2.0 * m * n * k / spec.peak(dtype)
     return np.maximum(compute, num_bytes / spec.memory_bytes_per_s) + GEMM_LAUNCH_S

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.errors import NoBasisError
+from profiles.lookup.gemm import PLAIN
 from profiles.lookup.grid import Key, RatioGrid, build_grid, by_unique_key
 from profiles.lookup.pricing import (
     MOE_EXCHANGE_ALPHA_S,
@@ -64,10 +65,35 @@ class MoeLookup:
         distribution: str,
     ) -> Priced:
         """See ``DeviceProfile.moe``; ``shape`` is (hidden, ffn, topk, experts, tp, ep)."""
-        name, known = table_dtype(dtype), self._grids.prefixes
+        return self._price(spec, weakest, num_tokens, shape, (dtype, dtype), distribution)
+
+    def of_weights_alone(
+        self,
+        spec: DeviceSpec,
+        weakest: Basis,
+        num_tokens: ArrayLike,
+        shape: Sequence[ArrayLike],
+        dtype: str,
+        distribution: str,
+    ) -> Priced:
+        """Weights in a narrow format that the kernel turns to 16 bits; as ``GemmLookup.of_weights_alone``."""
+        weakest = max(weakest, Basis.ANALYTIC)
+        return self._price(spec, weakest, num_tokens, shape, (PLAIN, dtype), distribution)
+
+    def _price(
+        self,
+        spec: DeviceSpec,
+        weakest: Basis,
+        num_tokens: ArrayLike,
+        shape: Sequence[ArrayLike],
+        dtypes: tuple[str, str],
+        distribution: str,
+    ) -> Priced:
+        """``dtypes``: of the products, and of the weights."""
+        name, known = table_dtype(dtypes[0]), self._grids.prefixes
         have = sorted(d for t, d in known if t == name)
         if not have:
-            raise missing(self._reference.name, "moe", f"routed experts in {dtype}")
+            raise missing(self._reference.name, "moe", f"routed experts in {dtypes[0]}")
         # Where the asked distribution was not measured, the flattest one that was stands in.
         used = distribution if distribution in have else have[0]
         (tokens,) = checked(num_tokens=num_tokens)
@@ -80,11 +106,17 @@ class MoeLookup:
         ratio, basis = by_unique_key(keys, (tokens,), at)
         if used != distribution:
             basis = np.full_like(basis, Basis.ANALYTIC)
-        return priced((ratio, basis), moe_floor(spec, tokens, keys, dtype), tokens == 0.0, weakest)
+        floor = moe_floor(spec, tokens, keys, dtypes[0], DTYPE_BYTES[dtypes[1]])
+        return priced((ratio, basis), floor, tokens == 0.0, weakest)
 
     def grids(self) -> Iterator[RatioGrid]:
         """Every grid of the table."""
         return self._grids.grids()
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Number formats that the table has."""
+        return frozenset(dtype for dtype, _ in self._grids.prefixes)
 
     def _table_floor(self, key: Key, tokens: Floats) -> Floats:
         shape = [float(str(x)) for x in key[2:]]
@@ -133,7 +165,9 @@ class MoeExchangeLookup:
         return exchange_floor(self._reference, tokens, hidden, topk, ep)
 
 
-def moe_floor(spec: DeviceSpec, tokens: Floats, shape: Sequence[ArrayLike], dtype: str) -> Floats:
+def moe_floor(
+    spec: DeviceSpec, tokens: Floats, shape: Sequence[ArrayLike], dtype: str, weight_bytes: float | None = None
+) -> Floats:
     """``max(flop / peak, bytes / bandwidth) + 10 us`` of the three GEMMs of one rank's experts.
 
     ``slots = tokens topk / ep`` rows go through them; ``experts / ep (1 - exp(-slots ep / experts))`` of them are
@@ -149,6 +183,8 @@ def moe_floor(spec: DeviceSpec, tokens: Floats, shape: Sequence[ArrayLike], dtyp
         Hidden, ffn, topk, experts, tp and ep; shapes broadcast.
     dtype
         Number format of the GEMMs.
+    weight_bytes
+        Of one weight where it is not that format's.
 
     Returns
     -------
@@ -163,7 +199,7 @@ def moe_floor(spec: DeviceSpec, tokens: Floats, shape: Sequence[ArrayLike], dtyp
     slots, local = tokens * k / p, e / p
     touched = -local * np.expm1(-slots / local)
     compute = 6.0 * slots * h * f / t / spec.peak(dtype)
-    weights = DTYPE_BYTES[dtype] * touched * 3.0 * h * f / t
+    weights = (DTYPE_BYTES[dtype] if weight_bytes is None else weight_bytes) * touched * 3.0 * h * f / t
     activations = _ELT * (slots * (2.0 * h + 3.0 * f / t) + 2.0 * tokens * h)
     longer = np.maximum(compute, (weights + activations) / spec.memory_bytes_per_s)
     return np.asarray(longer + MOE_LAUNCH_S, dtype=np.float64)

@@ -24,7 +24,7 @@ class Borrowed:
     operator, dtype, parts
         What they compute, the number format, and the parts on which they run (a pattern of the driver's name).
     engine, first, before
-        Family, the first release that runs them and the first that does not again.
+        Family, the first release that runs them and the first that does not again (empty: there is none).
     owner
         Family whose tables hold them.
     source
@@ -44,7 +44,7 @@ class Borrowed:
         """Whether a release of an engine runs these kernels for an operator, a number format and a part."""
         if (operator, engine, dtype) != (self.operator, self.engine, self.dtype) or not re.search(self.parts, part):
             return False
-        return _number(self.first) <= _number(release) < _number(self.before)
+        return _number(self.first) <= _number(release) and (not self.before or _number(release) < _number(self.before))
 
 
 BORROWED = (
@@ -52,6 +52,22 @@ BORROWED = (
         *("moe", "fp8_block", r"\bG?H\d{2,3}\b", "vllm", "0.15", "0.17", "tensorrt-llm"),
         source="vLLM's fused_moe/oracle/fp8.py: FLASHINFER_CUTLASS (TensorRT-LLM's kernels) is the first that supports "
         "FP8 with block scales on Hopper; 0.14 takes DeepGEMM or Triton, 0.17 Triton where experts are sliced",
+    ),
+    Borrowed(
+        *("moe", "mxfp4_mxfp8", r"\bG?B[23]00\b", "vllm", "0.10", "", "sglang"),
+        source="vLLM's fused_moe/oracle/mxfp4.py: TensorRT-LLM's generated kernels through FlashInfer, as SGLang runs "
+        "them; vLLM's own table holds them for DeepSeek-V4's shapes alone",
+    ),
+    Borrowed(
+        *("moe", "mxfp4", r"\bG?H\d{2,3}\b|\bL40S\b", "sglang", "0.5", "", "vllm"),
+        source="SGLang's server_args.py takes triton_kernel for gpt-oss before Blackwell: OpenAI's kernels, as vLLM "
+        "and TensorRT-LLM do, whose tables agree; its own table was timed with others that take twice as long",
+    ),
+    Borrowed(
+        *("moe", "nvfp4", r"\bG?B300\b", "tensorrt-llm", "1.0", "", "vllm"),
+        source="its own table of B300 and GB300 was timed without its generated kernels: 40 to 60 us for one token and "
+        "two to three times B200's time for thousands, where it is 20 us and the fastest on B200; vLLM runs those "
+        "kernels through FlashInfer, as fast on B300 as on B200",
     ),
 )
 

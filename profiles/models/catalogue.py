@@ -108,6 +108,11 @@ def checkpoint_called(folder: str) -> str | None:
     return next((known for known in _checkpoints() if known.split("/")[1].lower() == folder.lower()), None)
 
 
+def checkpoint_entries() -> dict[str, str]:
+    """The Hugging Face id of every known checkpoint to the catalogue name whose shape it has."""
+    return {known: str(changes["same_as"]) for known, changes in _checkpoints().items()}
+
+
 def published_num_params(name: str) -> int | None:
     """Parameters of the published checkpoint; ``None`` if only a rounded count is known.
 

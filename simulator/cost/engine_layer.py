@@ -154,8 +154,28 @@ def expert_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, row
     formats = formats_of(shape, precision)
     same = np.zeros(rows.shape, dtype=np.int64)
     tp, groups = layouts.tp[:, None] + same, layouts.ep[:, None] + same
-    experts = moe.experts_decode(facts, shape, rows, tp, groups, formats.experts, formats.shared_experts)
+    dtype = expert_kernels(facts, formats.experts)
+    experts = moe.experts_decode(facts, shape, rows, tp, groups, dtype, formats.shared_experts)
     return experts * (shape.num_moe_layers / shape.num_layers)
+
+
+def expert_kernels(facts: Facts, dtype: str) -> str:
+    """Number format under which tables hold the kernels that run an engine's routed experts.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    dtype
+        Number format of the experts' weights.
+
+    Returns
+    -------
+    str
+        The same, or MXFP4 with MXFP8 activations where engine and device have it.
+    """
+    narrow = dtype == "mxfp4" and facts.generation.mxfp8_activations and facts.device.has_experts("mxfp4_mxfp8")
+    return "mxfp4_mxfp8" if narrow else dtype
 
 
 def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Floats, ranks: Ints) -> Priced:
@@ -173,7 +193,8 @@ def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Float
         widths += [(formats.shared_experts, shape.hidden + shape.moe.shared_ffn / ranks, 1.0 - dense)]
     parts = Priced.zero(rows.shape)
     for dtype, width, share in widths:
-        if dtype in QUANTIZED_ACTIVATIONS and dtype not in facts.generation.fused_quantization:
+        quantizes = dtype in QUANTIZED_ACTIVATIONS and facts.device.spec.computes(dtype)
+        if quantizes and dtype not in facts.generation.fused_quantization:
             parts = parts + facts.device.memory_bound(3.0 * rows * width, 2.0) * share
     return parts
 
@@ -334,7 +355,7 @@ def mla_dtype(facts: Facts, attention: str) -> str:
     str
         ``fp8_block`` for either FP8, else the plain format.
     """
-    return "fp8_block" if attention.startswith("fp8") else facts.plain_dtype
+    return "fp8_block" if attention.startswith("fp8") and facts.device.spec.computes("fp8") else facts.plain_dtype
 
 
 def kv_dtype(facts: Facts, precision: str) -> str:
@@ -352,7 +373,8 @@ def kv_dtype(facts: Facts, precision: str) -> str:
     str
         ``fp8``, or the plain format.
     """
-    return "fp8" if precision in facts.generation.fp8_cache_with else facts.plain_dtype
+    narrow = precision in facts.generation.fp8_cache_with and facts.device.spec.computes("fp8")
+    return "fp8" if narrow else facts.plain_dtype
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:

@@ -106,3 +106,21 @@ def state_bytes_per_sequence(shape: ModelShape, ranks: Numbers, pp: Numbers) -> 
     past = shape.linear.conv_elements * ACTIVATION_BYTES
     layers = np.ceil(shape.num_linear_layers / np.asarray(pp, dtype=np.float64))
     return np.asarray((state + past) * layers / ranks, dtype=np.float64)
+
+
+def keeping_layers(facts: Facts, shape: ModelShape) -> tuple[int, int]:
+    """Attention layers of which an engine keeps whole sequences, and of which it keeps the tokens of a window alone.
+
+    Parameters
+    ----------
+    facts, shape
+        What is known of job, device and engines; the model.
+
+    Returns
+    -------
+    int, int
+        Layers; all of the first kind where the engine frees nothing (``window_frees_cache``).
+    """
+    if not facts.generation.window_frees_cache:
+        return shape.num_attention_layers, 0
+    return shape.num_full_layers, shape.num_sliding_layers

@@ -31,7 +31,14 @@ from simulator.cost.kv_budget import (
     steady_sequences,
     tokens_in_bytes,
 )
-from simulator.cost.speculation import checked_tokens, draft_layers, draft_weight_bytes, drafting, tokens_per_step
+from simulator.cost.speculation import (
+    checked_tokens,
+    draft_layers,
+    draft_weight_bytes,
+    drafting,
+    drafts_launched,
+    tokens_per_step,
+)
 from simulator.rollout.drain import RolloutProfile, arrival_lengths
 from simulator.rollout.limited_cache import limited_profile
 from simulator.rollout.steady import steady_state
@@ -265,9 +272,10 @@ def decode_step(
     # Each attention copy has a scheduler of its own, and they work at the same time.
     busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0) + _read_back(facts, layouts)
     ahead = facts.generation.plans_ahead and facts.implementation.engine_driver == "own"
-    if facts.speculation is not None:  # each draft is set up anew, from tokens that the host must have seen
-        host = host + facts.generation.priced(host_s_per_step=facts.speculation.drafted + 0.0 * active)
-    if ahead and facts.speculation is None:
+    launched = drafts_launched(facts)
+    if launched:
+        host = host + facts.generation.priced(host_s_per_step=launched + 0.0 * active)
+    if ahead and not launched:
         return Cost.serial(gpu + _beyond(floor + host, busy), comm)
     if facts.device.spec.kind == "cpu":  # a CPU does what it launches itself: launches come on top of its work
         return Cost.serial(gpu + floor + host, comm)

@@ -166,7 +166,7 @@ def tokens_in_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts)
 
 
 def state_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, steady_steps: int | None = None) -> Floats:
-    """What the cache of one GPU holds for its sequences whatever their lengths: the states of linear mixers.
+    """What the cache of one GPU holds for its sequences whatever their lengths: states of linear mixers, and windows.
 
     Parameters
     ----------
@@ -182,11 +182,14 @@ def state_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, ste
     """
     running = np.ceil(steady_sequences(facts, layouts, steady_steps or 1) / layouts.attention_dp)
     one = engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)
+    share = _windowed_share(facts, shape)
+    if share:
+        one = one + _every_layer(facts, shape, layouts) * share * float(shape.sliding_window or 0)
     return np.asarray(running * one, dtype=np.float64)
 
 
 def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
-    """Cache of one token on one GPU of the attention copy that holds its sequence.
+    """Cache of one token on one GPU of the attention copy that holds its sequence, in layers that keep all of it.
 
     Parameters
     ----------
@@ -198,11 +201,29 @@ def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts)
     Floats
         Bytes, ``[C]``.
     """
+    own = _every_layer(facts, shape, layouts) * (1.0 - _windowed_share(facts, shape))
+    return own if facts.speculation is None else own + draft_kv_bytes_per_token(facts, shape, layouts)
+
+
+def _windowed_share(facts: Facts, shape: ModelShape) -> float:
+    """Share of the attention layers that keep a window's tokens alone, which is less than most sequences have.
+
+    Where a window holds whole sequences nothing is freed, and where every layer has one no token would be counted: a
+    sequence is taken to be kept whole then.
+    """
+    whole, windowed = engine_memory.keeping_layers(facts, shape)
+    work = facts.workload
+    if not whole or not windowed or (shape.sliding_window or 0) >= work.engine_prompt_tokens + work.response.mean:
+        return 0.0
+    return windowed / (whole + windowed)
+
+
+def _every_layer(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Cache of one token in all attention layers of one GPU, ``[C]``."""
     held = shape
     if facts.generation.caches_every_head and shape.mla is None:
         held = replace(shape, num_kv_heads=shape.num_heads)
-    own = engine_memory.kv_bytes_per_token(held, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
-    return own if facts.speculation is None else own + draft_kv_bytes_per_token(facts, shape, layouts)
+    return engine_memory.kv_bytes_per_token(held, layouts.attention_ranks, layouts.pp, facts.activation_bytes)
 
 
 def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:

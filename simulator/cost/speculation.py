@@ -50,6 +50,22 @@ def tokens_per_step(facts: Facts) -> float:
     return 1.0 if facts.speculation is None else facts.speculation.tokens_per_step
 
 
+def drafts_launched(facts: Facts) -> int:
+    """Drafts of a step that the host sets up one by one, from tokens that it must have seen: it plans no step ahead.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+
+    Returns
+    -------
+    int
+        Drafts; 0 without speculation, and where they are part of the captured step.
+    """
+    return 0 if facts.speculation is None or facts.generation.drafts_in_graph else facts.speculation.drafted
+
+
 def drafting(
     facts: Facts, shape: ModelShape, layouts: GenerationLayouts, group: Floats, context: Floats, precision: str
 ) -> Cost:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_layer, engine_memory
 from simulator.cost.formats import weight_bytes
+from simulator.cost.speculation import checked_tokens, draft_weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.serving.loop import serve
 from simulator.serving.prices import tabulate
@@ -28,15 +30,16 @@ def serve_on(facts: Facts, shape: ModelShape, layout: GenerationLayout, load: Lo
         The cache does not hold one request.
     """
     layouts = GenerationLayouts.of([layout])
-    scheduler = scheduler_of(facts, shape, layout, precision)
-    tokens = max(scheduler.token_budget, layout.max_num_seqs) + layout.max_num_seqs
     longest = load.input_tokens + load.output_tokens
+    scheduler = scheduler_of(facts, shape, layout, precision, longest)
+    decoding = layout.max_num_seqs * int(checked_tokens(facts))
+    tokens = max(scheduler.token_budget, decoding) + decoding
     prices = tabulate(facts, shape, layouts, precision, tokens, longest, sustained=load.at_once)
     return serve(scheduler, load, prices)
 
 
-def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str) -> Scheduler:
-    """The rules that the engine's facts state, with the cache that ``layout`` leaves."""
+def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str, longest: int) -> Scheduler:
+    """The rules that the engine's facts state, with the cache that ``layout`` leaves; ``longest`` in tokens."""
     engine = facts.generation
     return Scheduler(
         mixes=engine.scheduler != "prefill-first",
@@ -47,37 +50,50 @@ def scheduler_of(facts: Facts, shape: ModelShape, layout: GenerationLayout, prec
         max_num_seqs=layout.max_num_seqs,
         token_budget=int(engine.max_batched_tokens) * layout.attention_dp,
         kv_tokens=kv_tokens(facts, shape, layout, precision),
+        tokens_of_a_sequence=tokens_of_a_sequence(facts, shape, layout, precision, longest),
         copies=layout.attention_dp,
     )
 
 
 def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str) -> int:
-    """Tokens that the cache of one replica holds: all attention copies together.
-
-    What a sequence holds whatever its length (a linear mixer's state, a window's tokens) is set aside for every slot.
-    """
+    """Tokens that the cache of one replica, all attention copies, holds in layers that keep whole sequences."""
     layouts = GenerationLayouts.of([layout])
-    element = DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
-    layer = (
-        engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0]
-        / shape.num_attention_layers
-    )
     pool = layout.kv_cache_bytes or _own_pool_bytes(facts, shape, layouts, precision)
-    slots = -(-layout.max_num_seqs // layout.attention_dp)
-    whole, windowed = shape.num_full_layers, shape.num_sliding_layers
-    if not facts.generation.window_frees_cache:
-        whole, windowed = shape.num_attention_layers, 0
-    state = float(engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)[0])
-    pool -= slots * (layer * windowed * (shape.sliding_window or 0) + state)
+    whole, _ = engine_memory.keeping_layers(facts, shape)
     if not whole:
         return layout.max_num_seqs * shape.max_position
-    return int(max(pool, 0.0) / (layer * whole)) * layout.attention_dp
+    return int(pool / (_layer_bytes(facts, shape, layouts, precision) * whole)) * layout.attention_dp
+
+
+def tokens_of_a_sequence(
+    facts: Facts, shape: ModelShape, layout: GenerationLayout, precision: str, longest: int
+) -> int:
+    """What a running sequence takes of ``kv_tokens`` whatever its length: a linear mixer's state, a window's tokens.
+
+    Engines give it to those that run, not to every slot: pages of one pool are as large in all layers.
+    """
+    layouts = GenerationLayouts.of([layout])
+    whole, windowed = engine_memory.keeping_layers(facts, shape)
+    if not whole:
+        return 0
+    layer = _layer_bytes(facts, shape, layouts, precision)
+    state = float(engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)[0])
+    state += layer * windowed * min(shape.sliding_window or 0, longest)
+    return math.ceil(state / (layer * whole))
+
+
+def _layer_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
+    """Cache of one token in a mean layer that has one, on one GPU."""
+    element = DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
+    held = engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0]
+    return float(held) / shape.num_attention_layers
 
 
 def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
     """Cache bytes of one GPU of an engine that has it for itself: a share of all memory, or of what weights leave."""
     engine, whole = facts.generation, float(facts.memory_capacity_bytes)
     kept = weight_bytes(shape, layouts, precision)
+    kept += float(draft_weight_bytes(facts, shape, layouts, DTYPE_BYTES[precision])[0])
     if engine.share_holds_activations:
         kept += float(engine_memory.generation_working_bytes(facts, shape, layouts)[0])
     if engine.kv_share_of_free:

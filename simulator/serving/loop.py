@@ -113,7 +113,10 @@ class _Loop:
 
     def _may_admit(self) -> bool:
         """Whether the cache holds the first that waits; what else it needs is seen when the step is planned."""
-        return bool(self.waiting) and self.held + self.waiting[0].missing <= self.scheduler.kv_tokens
+        if not self.waiting:
+            return False
+        taken = self.waiting[0].missing + self.scheduler.tokens_of_a_sequence
+        return self.held + taken <= self.scheduler.kv_tokens
 
     def _make_room(self) -> bool:
         """Evict the newest requests until the next decode step fits; whether any was evicted."""
@@ -147,7 +150,8 @@ class _Loop:
             request = self.waiting[0]
             missing = request.prompt + request.made - request.cached
             response = rules.admits_with_output * (request.response - request.made)
-            if self.held + missing + max(kept + response, beside) > rules.kv_tokens:
+            taken = missing + rules.tokens_of_a_sequence
+            if self.held + taken + max(kept + response, beside) > rules.kv_tokens:
                 break
             size = min(missing, budget, rules.longest_chunk) if rules.chunked else missing
             if size > budget and not (alone and not plan):
@@ -161,7 +165,7 @@ class _Loop:
     def _take(self, request: _Request) -> None:
         request.order, request.state = self.admitted, "prefill"
         self.admitted += 1
-        self.held += request.missing
+        self.held += request.missing + self.scheduler.tokens_of_a_sequence
         self.to_come += request.response - request.made
         self.partial.append(request)
         self.newest.append(request)
@@ -257,7 +261,7 @@ class _Loop:
         length = request.prompt + request.made - 1
         self.decoding -= 1
         self.context -= length
-        self.held -= length
+        self.held -= length + self.scheduler.tokens_of_a_sequence
         self.to_come -= request.response - request.made
 
     def _evict(self) -> None:
@@ -269,7 +273,7 @@ class _Loop:
             self._leave(request)
         else:
             self.partial.remove(request)
-            self.held -= request.prompt + request.made
+            self.held -= request.prompt + request.made + self.scheduler.tokens_of_a_sequence
             self.to_come -= request.response - request.made
         request.state, request.cached = "waiting", 0
         self.waiting.appendleft(request)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost import engine_comms, engine_launches, engine_layer
+from simulator.cost import engine_comms, engine_launches, engine_layer, speculation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +53,9 @@ class TabulatedPrices:
         The host works on the next step while the GPU computes this one, so a step takes the longer of the two.
     copies
         Attention copies. They meet in every mixture, so that a step lasts as long as the one with most prompt tokens.
+    checked, given
+        Tokens of a sequence that a step computes, drafted ones included, and tokens that it gives on the mean. The loop
+        counts tokens: its decode steps are shares of the engine's.
 
     With pipeline stages a step deals its tokens over as many groups that follow each other.
     """
@@ -73,6 +76,8 @@ class TabulatedPrices:
     prefill_floor_s: float
     host_overlaps: bool = False
     copies: int = 1
+    checked: int = 1
+    given: float = 1.0
 
     # A step looks four of them up, which an index does ten times faster than an interpolation.
     @cached_property
@@ -102,14 +107,17 @@ class TabulatedPrices:
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
         """See ``StepPrices``."""
         mean = context_tokens / active + np.arange(steps)
-        gpu = self._fixed_s(active, active) + np.interp(mean, self.contexts, self._row(active)[0])
+        rows = active * self.checked
+        gpu = self._fixed_s(rows, rows) + np.interp(mean, self.contexts, self._row(active)[0])
         host = self._host_s(active)
         gpu = np.maximum(gpu, self.decode_floor_s)
-        return np.asarray(np.maximum(gpu, host) if self.host_overlaps else gpu + host, dtype=np.float64)
+        whole = np.maximum(gpu, host) if self.host_overlaps else gpu + host
+        return np.asarray(whole / self.given, dtype=np.float64)
 
     def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> tuple[float, float]:
         """See ``StepPrices``; written for speed, as offline runs at a full cache take a hundred thousand such steps."""
-        fixed, host, least = self._fixed_s(active, active), self._host_s(active), self.decode_floor_s
+        rows, share = active * self.checked, 1.0 / self.given
+        fixed, host, least = self._fixed_s(rows, rows), self._host_s(active), self.decode_floor_s
         contexts, row, last = self._contexts, self._row(active)[1], len(self._contexts) - 1
         mean = context_tokens / active
         high = min(max(bisect_left(contexts, mean), 1), last)
@@ -123,16 +131,21 @@ class TabulatedPrices:
             before = whole
             whole += (gpu if gpu > host else host) if self.host_overlaps else gpu + host
             mean += 1.0
-        return before, whole
+        return before * share, whole * share
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""
-        rows = active + sum(new for new, _ in chunks)
-        gpu = self._fixed_s(rows, heads)
+        checked = active * self.checked
+        rows = checked + sum(new for new, _ in chunks)
+        gpu = self._fixed_s(rows, heads + checked - active)
         if active:
             gpu += self._attention_s(active, context_tokens)
-        gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(active, rows, chunks)
-        return self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
+        gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(checked, rows, chunks)
+        step = self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
+        if self.given == 1.0 or not active:
+            return step
+        # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
+        return step - (self.given - 1.0) * self.few_decode_steps_s(active, context_tokens, 1)[1]
 
     def _fixed_s(self, rows: int, heads: int) -> float:
         """All layers without attention, and the head."""
@@ -215,34 +228,48 @@ def tabulate(
     linear = (linear + engine_comms.layer_reduces(facts, shape, layouts, rows)) * layers
     linear = linear + engine_comms.pipeline_hops(facts, shape, layouts, rows)
     sequences = _grid(1, int(engine.max_num_seqs))
+    checked = speculation.checked_tokens(facts)
+    sampled = _grid(1, int(engine.max_num_seqs * checked))
     contexts = np.unique(np.concatenate([[1.0], lengths]))
     many, long = np.meshgrid(np.maximum(sequences / groups, 1.0), contexts, indexing="ij")
-    decode = engine_layer.attention_of_decode(
-        facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision
-    )
+    decode = _decode_attention_s(facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision)
     filled = np.maximum(FULL_TOKENS / lengths, 1.0)[None, :]
     prefill = (
         engine_layer.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0] / filled[0]
     )
-    head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sequences / groups, 1.0)[None, :])
+    head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sampled / groups, 1.0)[None, :])
+    launched = speculation.drafts_launched(facts)
     return TabulatedPrices(
         tokens,
         linear.s[0],
         copy.s[0] * layers,
         sequences,
         contexts,
-        decode.s.reshape(many.shape) * layers,
+        decode.reshape(many.shape),
         np.concatenate([[0.0], lengths]),
         np.concatenate([[0.0], prefill * layers / groups]),
-        sequences,
+        sampled,
         head.s[0],
-        engine.host_s_per_step,
+        engine.host_s_per_step * (1 + launched),
         engine.host_s_per_sequence / float(layouts.attention_dp[0]),  # each attention copy has a scheduler of its own
-        launch * layers,
+        launch * (layers + speculation.draft_layers(facts)),
         engine.prefill_launch_s_per_layer * layers * operators,
-        engine.plans_ahead,
+        engine.plans_ahead and not launched,
         int(copies[0, 0]) if shape.moe else 1,
+        int(checked),
+        speculation.tokens_per_step(facts),
     )
+
+
+def _decode_attention_s(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, active: Floats, context: Floats, precision: str
+) -> Floats:
+    """What of a decode step depends on the context: attention of all layers, and the passes of a draft."""
+    # As in a rollout's step: latent attention is bound by compute, so that each checked token has its own time.
+    queries = active if shape.mla is None else active * speculation.checked_tokens(facts)
+    attention = engine_layer.attention_of_decode(facts, shape, layouts, queries, context, precision)
+    drafts = speculation.drafting(facts, shape, layouts, active, context, precision)
+    return np.asarray(attention.s * float(shape.num_layers) + (drafts.compute + drafts.comm).s, dtype=np.float64)
 
 
 def _grid(least: int, most: int) -> Floats:

@@ -63,8 +63,8 @@ class Scheduler:
         is full the newest request is evicted and computed again.
     max_num_seqs, token_budget, copies
         Sequences in flight, tokens of one step, and attention copies that share both: a prompt lies in one of them.
-    kv_tokens
-        Tokens that the cache holds.
+    kv_tokens, tokens_of_a_sequence
+        Tokens that the cache holds, and what each running sequence takes of them beside its own tokens.
     """
 
     mixes: bool
@@ -76,6 +76,7 @@ class Scheduler:
     token_budget: int
     kv_tokens: int
     copies: int = 1
+    tokens_of_a_sequence: int = 0
 
     @property
     def longest_chunk(self) -> int:
@@ -156,6 +157,6 @@ def check(scheduler: Scheduler, load: Load) -> None:
         raise InputError(f"a warm-up of {load.warm_up} leaves none of {load.num_requests} requests")
     if not 0.0 < load.shortest_share <= 1.0:
         raise InputError(f"load.shortest_share is {load.shortest_share}; it must be above 0 and at most 1")
-    most = load.input_tokens + load.output_tokens
+    most = load.input_tokens + load.output_tokens + scheduler.tokens_of_a_sequence
     if scheduler.kv_tokens < most:
         raise InfeasibleError(f"the KV cache holds {scheduler.kv_tokens} tokens, one request needs {most}")

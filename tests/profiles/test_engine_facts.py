@@ -33,6 +33,8 @@ NOT_FACTS = {
     "plans_ahead",
     "fp8_cache_with",
     "fused_quantization",
+    "mxfp8_activations",
+    "drafts_in_graph",
     "family",
     "release",
     "grouped_query_kernels",

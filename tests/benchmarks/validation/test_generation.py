@@ -79,11 +79,8 @@ def test_throughput_where_there_is_no_latency() -> None:
         ({"gpu_kind": "V100"}, "no operator tables for V100"),
         ({"gpu_kind": None}, "does not name the GPU"),
         ({"model": "Some-New-Model-9T"}, "no architecture known"),
-        ({"notes": "EAGLE-3 speculative decoding"}, "speculative decoding"),
         ({"row_kind": "disaggregated serving"}, "engines of their own"),
-        ({"precision": "NVFP4"}, "nvfp4"),
         ({"precision": "INT8"}, "no operator tables in INT8"),
-        ({"precision": "FP8", "gpu_kind": "A100-SXM-80GB"}, "fp8"),
         ({"precision": "ternary"}, "not known"),
         ({"backend": "LMDeploy"}, "no facts of the engine"),
         ({"concurrency": None, "max_batch": None}, "in flight is not stated"),
@@ -130,3 +127,36 @@ def test_what_is_not_predicted_says_why(changes: dict[str, Any], reason: str) ->
 def test_other_layouts_and_devices_are_predicted(changes: dict[str, Any]) -> None:
     found = rows(**changes)
     assert all(predicted is not None and predicted > 0 for predicted, _ in found.values()), found
+
+
+def test_a_row_that_states_its_drafts_is_predicted_with_them() -> None:
+    """Tokens come faster than weights can be read once each, which the gate holds against rows that state no drafts."""
+    fast = {"tpot_ms": 3.0, "concurrency": 1, "max_batch": 1}
+    assert "speculation that the row does not state" in rows(**fast)["tpot_ms"][1]
+    drafted = rows(**fast, notes="EAGLE-3, draft length 4, acceptance length 3.2")["tpot_ms"]
+    plain = rows(concurrency=1, max_batch=1)["tpot_ms"]
+    assert drafted[0] and plain[0] and 0.3 < drafted[0] / plain[0] < 0.8
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "NVFP4"},
+        {"precision": "INT4 (AWQ)"},
+        {"precision": "FP8", "gpu_kind": "A100-SXM-80GB"},
+        {"model": "deepseek-ai/DeepSeek-V3.2", "precision": "FP8", "gpu_kind": "B200", "tp": 8, "num_gpus": 8},
+        {"model": "nvidia/NVIDIA-Nemotron-Nano-9B-v2", "tp": 1, "num_gpus": 1},
+        {"gpu_kind": "GH200-96GB"},
+        {"gpu_kind": "RTX PRO 6000", "model": "Qwen/Qwen3-30B-A3B-FP8", "precision": "FP8", "tpot_ms": 20.0},
+    ],
+)
+def test_formats_models_and_parts_beyond_the_published_rows_are_predicted(changes: dict[str, Any]) -> None:
+    """What other tables of the kind hold: a format that the device does not compute in, sparse and Mamba layers."""
+    value, reason = rows(**changes)["tpot_ms"]
+    assert value is not None and 2.0 < value < 60.0, reason
+
+
+def test_a_response_of_one_token_has_no_time_per_token() -> None:
+    found = rows(output_len=1, tpot_ms=200.0, ttft_ms=300.0)
+    assert found["ttft_ms"][0] is not None and found["latency_sum_ms"][0] == found["ttft_ms"][0]
+    assert found["tpot_ms"][0] is None and "one token" in found["tpot_ms"][1]

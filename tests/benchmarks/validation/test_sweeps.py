@@ -29,3 +29,22 @@ def test_generated_deployments_have_a_budget_of_their_sequences_and_one_prompt(b
 def test_sglang_mixes_prompts_and_decodes_where_the_generator_says_so(release: str, scheduler: str) -> None:
     assert launched("SGLang", release).scheduler == scheduler
     assert launched("SGLang", release, source="InferenceX public benchmark dump").scheduler == "prefill-first"
+
+
+@pytest.mark.parametrize(
+    ("backend", "family"),
+    [
+        ("vLLM (ROCm)", "vllm"),
+        ("vLLM V1", "vllm"),
+        ("TensorRT-LLM (PyTorch)", "tensorrt-llm"),
+        ("sglang-router", "sglang"),
+    ],
+)
+def test_an_engine_is_known_however_it_is_written(backend: str, family: str) -> None:
+    assert launched(backend, "").family == family
+
+
+def test_the_public_sweep_gives_mxfp4_experts_narrow_activations() -> None:
+    assert launched("vLLM", "0.18.0", source="InferenceX public benchmark dump").mxfp8_activations
+    assert not launched("vLLM", "0.18.0", source="another benchmark").mxfp8_activations
+    assert launched("SGLang", "0.5.9", source="another benchmark").mxfp8_activations

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hybridmap.answers.support import MODELS, PRECISIONS, newest_engines, support_of
+from hybridmap.answers.support import MODELS, PRECISIONS, cell_of, newest_engines, support_of
 from profiles.errors import UnknownNameError
+from profiles.store import load_device
 
 
 def cells(device: str, *engines: str) -> dict[tuple[str, str], float | None]:
@@ -22,10 +23,16 @@ def test_what_was_measured_is_measured() -> None:
 
 
 def test_what_has_no_price_says_why() -> None:
-    (cell,) = [c for c in support_of("a100-80gb-sxm", ("vllm@0.32",)) if (c.kind, c.precision) == ("dense", "fp8")]
+    cell = cell_of(load_device("a100-80gb-sxm"), "vllm@0.32", "dense", "fp32")
     assert cell.measured is None
     assert "a100-80gb-sxm" in cell.reason
-    assert "fp8" in cell.reason
+    assert "fp32" in cell.reason
+
+
+def test_weights_in_a_format_that_the_device_does_not_compute_in_are_by_rule() -> None:
+    found = cells("a100-80gb-sxm", "vllm@0.32")
+    assert None not in found.values()
+    assert found["dense", "fp8"] < found["dense", "bf16"]  # type: ignore[operator]
 
 
 def test_a_derived_device_measured_nothing() -> None:

@@ -95,6 +95,25 @@ def test_a_peak_below_the_priced_one_frees_nothing(public):
     assert learn_memory([replace(step, allocated_gib=None) for step in low], ran.plan, ran.job.facts()) is None
 
 
+@pytest.mark.parametrize("wrong_s", [0.5, 9999.5])
+def test_a_time_that_damage_changed_moves_no_factor(public, wrong_s):
+    """A digit more or less in one of eight steps; its mean was taken at its word, and the factor moved by a hundred."""
+    log, ran = public
+    steps = log.steps[2:10]
+    changed = replace(steps[3], seconds=steps[3].seconds | {"generate_sequences": wrong_s})
+    facts = ran.job.facts()
+    right = learn(replace(log, steps=steps), ran.plan, facts)
+    found = learn(replace(log, steps=(*steps[:3], changed, *steps[4:])), ran.plan, facts)
+    assert found.belief.log_factors == pytest.approx(right.belief.log_factors, abs=0.1)
+
+
+def test_steps_shorter_than_their_calls_say_that_calls_overlap(public):
+    log, ran = public
+    short = [replace(step, seconds=step.seconds | {STEP: 20.0}) for step in log.steps[:5]]
+    with pytest.raises(InputError, match="so they overlap"):
+        learn(replace(log, steps=tuple(short)), ran.plan, ran.job.facts())
+
+
 def test_a_log_without_any_time_of_the_job_is_refused(public):
     _, ran = public
     with pytest.raises(InputError, match="no step says how long a call of grpo took"):
@@ -111,6 +130,16 @@ def test_the_tail_comes_from_the_share_at_the_limit(sigma, limit):
 @pytest.mark.parametrize(("mean", "clipped"), [(100.0, 0.0), (1023.9, 0.5), (100.0, 0.95)])
 def test_no_tail_is_made_up(mean, clipped):
     assert percentile_99(mean, 1024, clipped) is None
+
+
+def test_a_mean_beyond_the_limit_is_damage_and_means_all_beyond_it_another_job(public):
+    log, ran = public
+    steps, limit = log.steps[2:10], ran.job.facts().workload.response.maximum
+    wrong = replace(steps[3], lengths=replace(steps[3].lengths, response_mean=99999.5))
+    assert learn_lengths((*steps[:3], wrong), limit).response_mean == learn_lengths(steps[:3], limit).response_mean
+    longer = [replace(step, lengths=replace(step.lengths, response_mean=4.0 * limit)) for step in steps]
+    found = learn(replace(log, steps=tuple(longer)), ran.plan, ran.job.facts())
+    assert found.lacks == ("responses within the job's limit of 1,024 tokens: another job ran",)
 
 
 def test_lengths_at_the_limit_are_fixed():

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from hybridmap.calibration.two_runs import differences
-from hybridmap.runlogs.records import STEP, Lengths, LoggedStep, RunLog
+from hybridmap.runlogs.records import ALL_SCORES, BOTH_UPDATES, STEP, Lengths, LoggedStep, RunLog
 
 
 def run(seed, generation=1.0, length=200.0, lengths=True):
@@ -42,3 +42,14 @@ def test_longer_responses_are_no_slower_run():
     plain, per_token = differences(run(0, lengths=False), run(1, length=300.0, lengths=False))
     assert not per_token
     assert all(one.is_sure for one in plain)
+
+
+def test_calls_that_one_system_times_together_are_added_up_in_the_other():
+    """OpenRLHF beside verl: what makes an experience is one time there."""
+    apart = {"compute_log_prob": 9.0, "compute_ref_log_prob": 10.0, "update_actor": 30.0, STEP: 60.0}
+    together = {ALL_SCORES: 38.0, BOTH_UPDATES: 30.0, STEP: 80.0}
+    logs = (RunLog("x", "x", tuple(LoggedStep(i, seconds) for i in range(1, 9))) for seconds in (apart, together))
+    found = {one.stage: one for one in differences(*logs)[0]}
+    assert set(found) == {STEP, ALL_SCORES, BOTH_UPDATES}
+    assert (found[ALL_SCORES].first_s, found[ALL_SCORES].ratio) == (19.0, 2.0)
+    assert found[BOTH_UPDATES].ratio == 1.0

@@ -19,6 +19,8 @@ from hybridmap.runlogs.records import (
 )
 from hybridmap.runlogs.steady import steady
 from profiles.errors import InputError
+from simulator.play.simulate import simulate
+from tests.builders import make_facts, make_plan, workload
 
 METRICS = {
     "timing_s/gen": 31.5,
@@ -233,6 +235,18 @@ def test_other_systems_metrics_are_read_from_every_kind_of_file(tmp_path, system
     assert step.lengths.response_mean == max(v for name, v in metrics.items() if "mean_gen" in name or "len" in name)
 
 
+def test_a_timeline_of_ours_is_a_log_of_one_step_and_a_simulated_one_is_none(tmp_path):
+    facts = make_facts("grpo", roles={"actor": "llama-2-7b", "reference": "llama-2-7b"}, work=workload(64, 512, 256))
+    simulated = simulate(make_plan(facts, (("actor", "reference"),), (8,)), facts)
+    measured = simulated.model_copy(update={"source": "measured"})
+    log = read_log(written(tmp_path, measured.model_dump_json(), "timeline.json"))
+    (step,) = log.steps
+    assert (log.system, step.iteration_s) == ("hybridmap", measured.iteration_s)
+    assert step.calls == {span.call: span.duration_s for span in measured.spans}
+    with pytest.raises(InputError, match="a timeline that was simulated, which says nothing about a run"):
+        read_log(written(tmp_path, simulated.model_dump_json(), "plain.json"))
+
+
 def test_what_was_cut_is_counted_and_the_rest_is_kept(tmp_path):
     log = read_log(
         written(tmp_path, console(1) + console(2) + console(3).partition("timing_s/update")[0] + "timing_s/up\n")
@@ -312,6 +326,14 @@ def test_warm_up_and_interruptions_are_left_out():
     assert found.warm_up == (0, 1)
     assert found.interrupted == (22,)
     assert len(found.steps) == 21
+
+
+def test_a_call_longer_than_its_step_is_no_measurement_where_calls_take_turns():
+    steps = [LoggedStep(i, {"generate_sequences": 30.0, STEP: 80.0}) for i in range(5)]
+    steps[3] = LoggedStep(3, {"generate_sequences": 9999.5, STEP: 80.0})
+    log = RunLog("verl", "x", tuple(steps))
+    assert steady(log, synchronous=True).left_out == {"contradictory": (3,)}
+    assert len(steady(log).steps) == 5  # generation may go on beside several steps
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from profiles.lookup.gemm import gemm_floor
 from profiles.lookup.grid import build_grid
 from profiles.records import Basis
 from profiles.store import load_device
+from profiles.units import DTYPE_BYTES
 from tests.work import calls_of
 
 
@@ -103,6 +104,19 @@ def test_a_dtype_without_a_table_says_what_is_missing(h100: DeviceProfile) -> No
     for profile, dtype in [(load_device("a100-80gb-sxm"), "fp8"), (h100, "fp32"), (h100, "int4")]:
         with pytest.raises(NoBasisError, match=dtype):
             profile.gemm(16, 64, 64, dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("a100-80gb-sxm", "fp8"), ("h100-80gb-sxm", "nvfp4"), ("h100-80gb-sxm", "int4")]
+)
+def test_engines_turn_weights_in_a_format_without_products_to_16_bits(name: str, dtype: str) -> None:
+    """Few rows wait for fewer bytes of weights; many compute at the 16-bit rate, as Marlin's kernels do."""
+    engine = load_device(name).of_engine("vllm", "0.18")
+    few, many = ([engine.gemm(rows, 28672, 8192, d) for d in ("bf16", dtype)] for rows in (16, 8192))
+    fewer = DTYPE_BYTES["bf16"] / DTYPE_BYTES[dtype]
+    assert 0.8 * fewer < few[0].s / few[1].s < fewer
+    assert many[1].s == pytest.approx(many[0].s, rel=0.01)
+    assert few[1].weakest == Basis.ANALYTIC
 
 
 def test_lookups_are_cheap(h100: DeviceProfile) -> None:

@@ -74,6 +74,13 @@ def test_what_was_not_measured_is_named(h100: DeviceProfile) -> None:
         h100.moe(1, *QWEN_30B, tp=1, ep=0)
 
 
+def test_engines_turn_experts_in_a_format_without_products_to_16_bits() -> None:
+    engine = load_device("a100-80gb-sxm").of_engine("vllm", "0.18")
+    plain, narrow = (engine.moe([64, 16384], *QWEN_30B, dtype=dtype) for dtype in ("bf16", "mxfp4"))
+    assert plain.s[0] / narrow.s[0] > 2.0
+    assert narrow.s[1] == pytest.approx(plain.s[1], rel=0.1)
+
+
 def test_exchange_moves_the_tokens_of_one_rank(h100: DeviceProfile) -> None:
     """Below 60 % and above 10 % of the link: neither bits for bytes nor microseconds for milliseconds."""
     tokens, ranks = 32768, 7 * (1 - (7 / 8) ** 8)

@@ -138,3 +138,18 @@ def test_a_budget_holds_the_states_of_linear_layers() -> None:
     assert state == 64 * engine_memory.state_bytes_per_sequence(shape, np.asarray([8]), np.asarray([1]))[0] > 64e6
     tokens = kv_budget.bytes_of_tokens(facts, shape, layouts, kv_budget.drained_peak_tokens(facts, layouts))[0]
     assert kv_budget_bytes(facts, shape, layouts)[0] == pytest.approx(tokens + state, abs=1)
+
+
+def test_layers_with_a_window_keep_its_tokens_alone() -> None:
+    """Of Gemma-3's 62 layers 52 keep 1,024 tokens of 9,000: a budget of all tokens in all of them was five times it."""
+    shape = load_model("gemma-3-27b-it")
+    work = workload(64, 1000, 8000, minibatches=1)
+    facts = make_facts("grpo", "gemma-3-27b-it", device="h200-sxm", generation="vllm@0.32", work=work)
+    layouts = GenerationLayouts.of([GenerationLayout(dp=1, tp=4, max_num_seqs=64, kv_cache_bytes=0)])
+    layer = 2 * 128 * 4 * 2  # keys and values of 4 heads of 128 on each GPU, in 16 bits
+    most = 64 * layer * (10 * 9000 + 52 * 1024)
+    assert 0.9 * most < kv_budget_bytes(facts, shape, layouts)[0] <= most
+    kept = replace(facts, generation=replace(facts.generation, window_frees_cache=False))
+    assert kv_budget_bytes(kept, shape, layouts)[0] > 3.5 * most
+    short = replace(facts, workload=workload(64, 256, 512, minibatches=1))
+    assert kv_budget.state_bytes(short, shape, layouts)[0] == 0, "no sequence is longer than the window"

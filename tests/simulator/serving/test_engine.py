@@ -12,9 +12,10 @@ from simulator.cost.engine_memory import generation_working_bytes
 from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
-from simulator.serving.engine import kv_tokens, serve_on
+from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
 from simulator.serving.prices import tabulate
 from simulator.serving.run import Load
+from simulator.speculation import Speculation
 from tests.builders import make_facts
 
 QWEN = load_model("qwen3-32b")
@@ -39,6 +40,36 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
                 times = prices.decode_steps_s(active, active * context, steps)
                 few = prices.few_decode_steps_s(active, active * context, steps)
                 assert few == pytest.approx((times[:-1].sum(), times.sum()), rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.32", "tensorrt-llm@1.0"])
+def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine: str) -> None:
+    drafts = Speculation((0.9, 0.7))
+    facts = replace(make_facts("grpo", device="h100-80gb-sxm", generation=engine), speculation=drafts)
+    layouts = GenerationLayouts.of([layout(4)])
+    prices = tabulate(facts, QWEN, layouts, "bf16", 4096, 4096)
+    for active, context in ((1, 500), (24, 1000), (64, 4000)):
+        one = np.asarray([[float(active)]])
+        direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
+        direct -= active * facts.generation.rollout_s_per_sequence
+        steps = prices.decode_steps_s(active, active * context, 3)
+        assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
+        assert prices.few_decode_steps_s(active, active * context, 3)[1] == pytest.approx(steps.sum())
+        alone = prices.mixed_step_s(0, 0, [(512, 0)], 1)
+        beside = prices.mixed_step_s(active, active * context, [(512, 0)], active + 1)
+        assert 0.3 * alone < beside < alone + direct
+
+
+def test_drafts_help_few_clients_more_than_many() -> None:
+    facts = make_facts("grpo", "deepseek-v3", device="h200-sxm", generation="sglang@0.5")
+    with_drafts = replace(facts, speculation=Speculation((0.85, 0.7, 0.5)))
+    shape, eight = load_model("deepseek-v3"), layout(8, 256)
+    gains = []
+    for clients in (1, 256):
+        load = Load(512, 128, clients, 2 * clients)
+        plain, drafted = (serve_on(f, shape, eight, load, "fp8_block").tpot_s for f in (facts, with_drafts))
+        gains.append(plain / drafted)
+    assert gains[0] > 1.3 and gains[0] > gains[1]
 
 
 def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:
@@ -85,6 +116,19 @@ def test_the_cache_is_what_the_engines_rule_leaves() -> None:
     assert kv_tokens(vllm, QWEN, layout(8, attention_dp=2), "bf16") > 0
     stated = layout(2).model_copy(update={"kv_cache_bytes": 131072 * 1000})
     assert kv_tokens(vllm, QWEN, stated, "bf16") == 1000
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b-it", "qwen3.5-35b-a3b"])
+def test_windows_and_states_are_held_by_those_that_run_and_not_by_every_slot(name: str) -> None:
+    """Cache for all of a thousand slots once left none for the few that run, so more clients got fewer tokens."""
+    facts, shape = make_facts("grpo", device="h200-sxm", generation="vllm@0.32"), load_model(name)
+    held = [kv_tokens(facts, shape, layout(2, slots), "bf16") for slots in (2048, 1)]
+    assert held[0] > 0.95 * held[1], "the logits of all slots alone"
+    assert tokens_of_a_sequence(facts, shape, layout(2), "bf16", 2048) > 0
+    rates = [serve_on(facts, shape, layout(2, n), Load(1024, 256, n, 2 * n)) for n in (128, 1024)]
+    assert rates[1].throughput_tokens_per_s > 0.9 * rates[0].throughput_tokens_per_s
+    assert tokens_of_a_sequence(facts, load_model("gemma-3-27b-it"), layout(2), "bf16", 64) == 64 * 52 // 10 + 1
+    assert tokens_of_a_sequence(facts, QWEN, layout(2), "bf16", 2048) == 0
 
 
 def test_a_model_that_leaves_no_cache_is_refused() -> None:

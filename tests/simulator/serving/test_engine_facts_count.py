@@ -13,6 +13,7 @@ from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import kv_tokens, serve_on
 from simulator.serving.run import Load
+from simulator.speculation import Speculation
 from tests.builders import make_facts
 
 MODEL = load_model("qwen3-8b")
@@ -67,6 +68,8 @@ SWITCHES = {
     "custom_all_reduce": False,
     "fp8_cache_with": ("fp8",),
     "fused_quantization": ("fp8",),
+    "mxfp8_activations": True,
+    "drafts_in_graph": True,
     "grouped_query_kernels": (),
     "window_frees_cache": False,
     "share_holds_activations": False,
@@ -97,18 +100,20 @@ def test_every_rule_is_turned() -> None:
 
 @pytest.mark.parametrize("name", sorted(SWITCHES))
 def test_every_rule_changes_a_prediction(name: str) -> None:
-    facts = make_facts("grpo", "gpt-oss-20b", device="h100-80gb-sxm", generation="vllm@0.12")
+    device, precision = ("b200-sxm", "mxfp4") if name == "mxfp8_activations" else ("h100-80gb-sxm", "fp8")
+    facts = make_facts("grpo", "gpt-oss-20b", device=device, generation="vllm@0.12")
     facts = replace(facts, workload=replace(facts.workload, samples_per_prompt=8))
+    facts = replace(facts, speculation=Speculation((0.8, 0.6)) if name == "drafts_in_graph" else None)
     assert getattr(facts.generation, name) != SWITCHES[name]
     turned = replace(facts, generation=replace(facts.generation, **{name: SWITCHES[name]}))
     shape, layout = load_model("gpt-oss-20b"), ONE.model_copy(update={"max_num_seqs": 2})
     layouts = GenerationLayouts.of([layout])
 
     def all_of(facts: Facts) -> list[float]:
-        cost = generate.generation_cost(facts, shape, layouts, "fp8").time.s
+        cost = generate.generation_cost(facts, shape, layouts, precision).time.s
         served = serve_on(
-            facts, shape, layout, Load(6144, 1024, 80, 100), "fp8"
+            facts, shape, layout, Load(6144, 1024, 80, 100), precision
         )  # two prompts are over a step's budget
-        return [*cost, served.ttft_s, served.tpot_s, kv_tokens(facts, shape, layout, "fp8")]
+        return [*cost, served.ttft_s, served.tpot_s, kv_tokens(facts, shape, layout, precision)]
 
     assert not np.allclose(all_of(facts), all_of(turned), rtol=1e-9), f"{name}: no prediction reads it"

@@ -78,7 +78,7 @@ class Reference:
         return 0 if r["decodes"] else r["prompt"] + r["made"] - r["cached"]
 
     def held(self) -> int:
-        return sum(r["prompt"] + r["made"] - r["decodes"] for r in self.inside)
+        return sum(r["prompt"] + r["made"] - r["decodes"] + self.rules.tokens_of_a_sequence for r in self.inside)
 
     def decoding(self) -> list[dict]:
         return [r for r in self.inside if r["decodes"]]
@@ -109,7 +109,8 @@ class Reference:
             if size > budget and (beside or begun or admitted):
                 break
             own = self.rules.admits_with_output * (r["response"] - r["made"])
-            if self.held() + self.missing(r) + max(coming + own, beside) > self.rules.kv_tokens:
+            taken = self.missing(r) + self.rules.tokens_of_a_sequence
+            if self.held() + taken + max(coming + own, beside) > self.rules.kv_tokens:
                 break
             coming += own
             self.inside.append(self.waiting.pop(0))
@@ -179,6 +180,7 @@ KINDS = ("mixed", "prefill-first", "in-flight", "in-flight-chunked")
     front=st.sampled_from([0.0, 0.7, 3.0]),
     serial=st.sampled_from([0.0, 0.05]),
     shortest=st.sampled_from([1.0, 0.8, 0.3]),
+    state=st.sampled_from([0, 5]),
 )
 def test_equals_a_step_by_step_reference(
     kind: str,
@@ -193,10 +195,10 @@ def test_equals_a_step_by_step_reference(
     front: float,
     serial: float,
     shortest: float,
+    state: int,
 ) -> None:
-    scheduler = rules(
-        kind, plans_ahead=ahead, max_num_seqs=slots, token_budget=budget, kv_tokens=prompt + response + spare
-    )
+    room = {"kv_tokens": prompt + response + state + spare, "tokens_of_a_sequence": state}
+    scheduler = rules(kind, plans_ahead=ahead, max_num_seqs=slots, token_budget=budget, **room)
     load = Load(prompt, response, clients, clients + more, 0, front, serial, shortest)
     ttft, tpot, duration, evictions = Reference(scheduler, load).run()
     served = serve(scheduler, load, LinearPrices())
