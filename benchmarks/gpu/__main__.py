@@ -1,4 +1,4 @@
-"""Check, smoke-test and profile a node with GPUs, run four placements on it, and pack what came out: one command.
+"""Check and profile a node with GPUs, run every engine and four placements on it, pack what came out: one command.
 
     python -m benchmarks.gpu --out DIR [--device cuda] [--model qwen2.5-0.5b] [--iterations 20]
 
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.gpu import environment, measure, report
+from benchmarks.gpu import engines, environment, measure, report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ STEPS = {
     "smoke": measure.smoke,
     "profile": measure.profile,
     "placements": measure.placements,
+    "engines": engines.engines,
     "report": report.write,
 }
 

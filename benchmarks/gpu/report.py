@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-COMPARED = ("*/validation.json", "*/predicted.json", "*/measured.json")
+COMPARED = ("*/validation.json", "*/predicted.json", "*/measured.json", "engines-*/*.json*")
 PACKED = ("*.json", "*.md", "*.yaml", "profile/*", "profile/engines/*", *COMPARED)
 LARGEST_BYTES = 64 << 20
 
 
 def write(options: argparse.Namespace) -> int:
     """Write ``report.md`` and ``report.tar.gz``; 1 where a step left nothing."""
-    steps = ("environment", "smoke", "against-catalogue", "placements")
+    steps = ("environment", "smoke", "against-catalogue", "placements", "engines")
     found = {name: _read(options.out / f"{name}.json") for name in steps}
     page = options.out / "report.md"
     page.write_text("\n".join(_page(found)) + "\n")
@@ -49,7 +49,7 @@ def _page(found: dict[str, Any]) -> list[str]:
     if compared:
         page += ["", "## Our rows over the catalogue's", ""]
     page += [f"- {t}: median {r['median_ratio']:.2f} of {r['rows']} rows" for t, r in compared.items() if r["rows"]]
-    return [*page, *_placements(found["placements"] or [])]
+    return [*page, *_placements(found["placements"] or []), *_engines(found["engines"] or [])]
 
 
 def _outcome(row: dict[str, Any]) -> str:
@@ -81,6 +81,23 @@ def _placements(rows: list[dict[str, Any]]) -> list[str]:
     page += [
         f"Not as priced: {b['what']}, {b['priced']} priced, {b['ran']} ran ({b['seen']})." for b in builds.values()
     ]
+    return page
+
+
+def _engines(rows: list[dict[str, Any]]) -> list[str]:
+    """A table of stages on the engines that plans are priced for, predicted by the catalogue."""
+    page = ["", "## Engines of the catalogue, predicted and measured (ms)", ""]
+    page += ["| engines | stage | predicted | measured | least to most | error |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        name = f"{row['training']}, {row['generation']}" + (f" on {row['device']}" if "device" in row else "")
+        if "measured" not in row:
+            page.append(f"| {name} | {_outcome(row)} | | | | |")
+            continue
+        for stage, seen in row["measured"].items():
+            predicted_s = row["predicted_s"][stage]
+            times = [f"{1e3 * s:.2f}" for s in (predicted_s, seen["s"], seen["low_s"], seen["high_s"])]
+            error = f"{predicted_s / seen['s'] - 1:+.0%}" if seen["s"] else ""
+            page.append(f"| {name} | {stage} | {times[0]} | {times[1]} | {times[2]} to {times[3]} | {error} |")
     return page
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import environment, measure
+from benchmarks.gpu import engines, environment, measure
 from benchmarks.gpu.compare_tables import compare_with_catalogue
 from benchmarks.placements import swapped
 from executor.profiling import run_profile
@@ -50,6 +50,13 @@ def test_the_whole_command_at_toy_size(given: list[str], tmp_path: Path, monkeyp
         stages = {line["name"]: line for line in row["timings"] if line["level"] == "stage"}
         assert stages["training"]["measured_s"] > 0 and stages["training"]["predicted_s"] > 0
         assert all(built["same"] for built in row["implementation"])
+    priced = json.loads((out / "engines.json").read_text())
+    assert [row["training"] for row in priced] == ["fsdp2", "megatron-core"]
+    for row in (row for row in priced if "left_out" not in row):
+        assert {"generation", "preparation", "training"} <= row["measured"].keys()
+        assert row["measured"].keys() <= row["predicted_s"].keys()
+        assert all(seen["low_s"] <= seen["s"] <= seen["high_s"] for seen in row["measured"].values())
+        assert row["measured"]["training"]["low_s"] > 0
     page = (out / "report.md").read_text()
     assert "| standalone" not in page and "| mixed | iteration |" in page
     with tarfile.open(out / "report.tar.gz") as archive:
@@ -66,9 +73,12 @@ def test_a_step_that_fails_leaves_the_others_and_is_on_record(
     assert command.main([*given, "environment"]) == 0
     assert command.main([*given, "smoke"]) == 1
     assert command.main([*given, "placements"]) == 1
+    monkeypatch.setattr(engines, "hybridmap", lambda *_: {"error": "exit 1: NCCL error\nunhandled system error"})
+    assert command.main([*given, "engines"]) == 1
     assert command.main([*given, "report"]) == 1  # the profile left nothing
     page = (out / "report.md").read_text()
     assert "fsdp2, torch-native: unhandled system error" in page and "| mixed | unhandled system error |" in page
+    assert "| fsdp2, vllm on h100-80gb-sxm | unhandled system error |" in page
 
 
 def test_four_placements_on_any_node_that_has_room() -> None:
