@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.lookup.grid import RatioGrid, build_grid
-from profiles.lookup.pricing import GEMM_LAUNCH_S, checked, missing, priced, table_dtype
+from profiles.lookup.pricing import GEMM_LAUNCH_S, MEMORY_BOUND_SHARE, checked, missing, priced, table_dtype
 from profiles.records import Basis
 from profiles.units import DTYPE_BYTES
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from profiles.records import Floats, Priced
 
 _OUTPUT_BYTES = 2
+CACHED_BYTES = 8e6
+"""Weights above which a product that beats the memory was timed on weights in the L2 cache, repeat after repeat: L40S
+and RTX PRO 6000 hold 96 and 128 MB. A step reads other weights between two reads of the same, so that none are there:
+such a table's products take no less than a read at the share of the bandwidth that larger ones of it reach."""
 PLAIN = "bf16"
 
 
@@ -78,6 +82,9 @@ class GemmLookup:
             if dtype not in self._rows_of:
                 raise missing(self._reference.name, "gemm", f"GEMM in {dtype}")
             m, n, k, latency = self._table.columns(self._rows_of[dtype], "m", "n", "k", "latency_s")
+            read_s = DTYPE_BYTES[dtype] * n * k / self._reference.memory_bytes_per_s
+            if np.any((latency < read_s) & (DTYPE_BYTES[dtype] * n * k > CACHED_BYTES)):
+                latency = np.maximum(latency, read_s / MEMORY_BOUND_SHARE)
             ratio = latency / gemm_floor(self._reference, m, n, k, dtype)
             # Missing rows are odd row counts of one shape first, then the corner of the two largest weights.
             self._grids[dtype] = build_grid((m, n, k), ratio, fill_order=(0, 2, 1))
