@@ -41,6 +41,9 @@ class Parrot:
     def restore(self):
         self.held = {s.name: torch.empty(s.shape, dtype=self.dtype) for s in self.layout.stored(self.rank)}
 
+    def release_cache(self):
+        pass
+
     def release(self):
         self.held = {}
 
