@@ -251,6 +251,7 @@ def test_ctrl_c_ends_with_130_and_whole_files(run_job, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # however these tests were started
     )
     metrics = tmp_path / "out" / "metrics.jsonl"
     try:
