@@ -72,7 +72,8 @@ def test_an_error_and_numbers_that_are_none_are_survived(kind, role, api, told, 
     assert len(timelines) == ITERATIONS
     require_undisturbed(tmp_path, reference)
     (line,) = survived(tmp_path)
-    assert (line["attempt"], line["iteration"], line["lost_iterations"]) == (1, 2, 0)
+    assert line["attempt"] == 1
+    assert line["iteration"] + line["lost_iterations"] == 2  # a checkpoint still being written is none yet
     assert (line["call"], line["rank"]) == (f"{role}.{api}", 0)
     assert recoveries[0].down_s == line["down_s"]
 
