@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from executor.profiling.dispatch import ROWS as BETWEEN_CALLS
 from executor.profiling.dispatch import dispatch_key, gaps
-from executor.profiling.parallel_step import CALLS as TOGETHER
 from executor.profiling.parallel_step import ROWS as OF_RANKS
 from executor.profiling.plans import ProbeJob, ppo_plan, run_section
 from executor.profiling.statistics import Summary, least_disturbed, summarise
@@ -33,6 +32,8 @@ ROWS = "neighbour_step"
 CALLS = ("compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
 """Those that run while a call of the other pool does."""
 GENERATE = "generate_sequences"
+TOGETHER = (GENERATE, "compute_values", "compute_ref_log_prob", "update_actor")
+"""Those of two ranks of a pool: without collectives, and with."""
 WARMUP = 5
 ROUNDS = 2
 SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), ("critic", "reward")))

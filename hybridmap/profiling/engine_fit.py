@@ -163,20 +163,25 @@ def fit_wake(rows: Sequence[Row], engines: Engines, kind: str) -> float | None:
 def fit_together(rows: Sequence[Row], engines: Engines) -> tuple[float, float]:
     """Start skew and meeting time, seconds, from calls of several ranks; nothing else is fitted here.
 
-    Generation has no collective between data-parallel ranks, so what it takes longer than its share alone is skew;
-    what an update takes longer beyond that is waiting, shared out over the meetings of its steps.
+    Generation and scoring have no collective between data-parallel ranks, so what they take longer than their share
+    alone is skew; what an update takes longer beyond that is waiting, shared out over the meetings of its steps.
     """
     skews, meetings = [], []
     for row in rows:
         rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"])
-        if row["call"] == "generate_sequences":
+        if not is_update(row):
             skews.append(rest / (row["ranks"] - 1))
     skew_s = max(float(np.median(skews)), 0.0) if skews else 0.0
     for row in rows:
-        if row["call"] != "generate_sequences":
+        if is_update(row):
             rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"]) - skew_s * (row["ranks"] - 1)
             meetings.append(rest / (row["minibatches"] * engines.training.meetings_per_step))
     return skew_s, max(float(np.median(meetings)), 0.0) if meetings else 0.0
+
+
+def is_update(row: Row) -> bool:
+    """Whether the row's call trains, so that data-parallel ranks meet in it."""
+    return str(row["call"]).startswith("update_")
 
 
 PROBE_KEYS = frozenset({"hidden", "layers", "samples", "prompt", "response", "micro_batch", "minibatches"})

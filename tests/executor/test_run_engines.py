@@ -160,7 +160,7 @@ def over_experts(made, ep):
     return made.model_copy(update={"roles": tuple(entries)})
 
 
-@pytest.mark.parametrize(("ep", "adds_to_one"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("ep", "adds_to_one"), [(2, False), pytest.param(1, True, marks=pytest.mark.long)])
 def test_a_mixture_runs_alike_in_every_layout(ep, adds_to_one, tmp_path, monkeypatch):
     """Qwen3-MoE on Megatron-Core and vLLM: both give the log-probs of transformers with the same weights."""
     weights = config_for_all_engines(tmp_path)

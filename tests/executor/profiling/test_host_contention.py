@@ -3,7 +3,7 @@
 import pytest
 
 from executor.profiling.engine_step import Probe
-from executor.profiling.host_contention import ROWS, calls_with, measure_host_contention, plans_of
+from executor.profiling.host_contention import ROWS, TOGETHER, calls_with, measure_host_contention, plans_of
 from hybridmap.profiling.engine_files import _beside_another
 from profiles.models.probe_models import tiny_config
 from profiles.tables.write import PARTS
@@ -20,7 +20,7 @@ def test_calls_are_timed_alone_and_beside_a_rank_of_another_pool():
     rows = [{**key, "latency_s": summary.median_s} for key, summary in found]
     assert _beside_another(rows)["value"] >= 1.0
     together = [(key["call"], key["ranks"]) for table, key, _ in measured if table == "parallel_step"]
-    assert together == [("generate_sequences", 2), ("update_actor", 2)]
+    assert together == [(call, 2) for call in TOGETHER]
     between = [(key["ranks"], key["pools"], key["part"]) for table, key, _ in measured if table == "dispatch"]
     assert between == [(ranks, pools, part) for ranks, pools in ((1, 1), (2, 2), (2, 1)) for part in PARTS]
 

@@ -150,7 +150,9 @@ def test_an_interruption_loses_one_row_at_most(tmp_path: Path, kind: signal.Sign
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "j")]
     env = {**os.environ, "PYTHONPATH": str(root)}
-    with subprocess.Popen(command, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # however these tests were started
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=root, env=env, **pipes, **heard) as process:  # type: ignore[call-overload]
         assert process.stdout is not None
         told = [process.stdout.readline() for _ in range(8)]
         process.send_signal(kind)

@@ -84,7 +84,7 @@ def test_waiting_of_two_ranks_is_skew_and_meetings(engines: Engines) -> None:
     engines = replace(engines, training=replace(engines.training, meetings_per_step=4))
     slow = replace(engines, training=replace(engines.training, meeting_s=3e-4, start_skew_s=2e-3))
     made = []
-    for call in ("generate_sequences", "update_actor"):
+    for call in ("generate_sequences", "compute_values", "update_actor"):
         row = {**Probe(tiny_config(layers=2, hidden=64), 64, 4, 1, 16, 2).key("bf16", call), "ranks": 2}
         made.append({**row, "latency_s": slow.price_on(row, 2)})
     skew_s, meeting_s = fit_together(made, engines)
