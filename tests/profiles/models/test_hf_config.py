@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.hf_config import MAX_CONFIG_BYTES, load_hf_config, shape_from_hf_config
 from profiles.models.shape import ModelShape
+from tests.draws import draws
 
 
 def without(config: dict[str, Any], key: str) -> dict[str, Any]:
@@ -374,7 +375,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(
     base=st.sampled_from([{}, *ALL]),
     changes=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), JSON_VALUES, max_size=4),
