@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-engines thorough-runs thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-engines thorough-launches thorough-runs thorough-pages thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -57,18 +57,25 @@ tests-of-the-face: $(VENV)/.dev
 
 # What continuous integration runs after it: parity of layouts and engines, recovery, transitions, exports, pages.
 thorough: $(VENV)/.dev browser
-	$(MAKE) -j2 --output-sync=target thorough-plans thorough-engines thorough-runs pythons
+	$(MAKE) -j2 --output-sync=target thorough-engines thorough-pages thorough-launches thorough-runs thorough-plans pythons
 
 THOROUGH := -m "thorough and not external and not long"
 ENGINES := $(addprefix tests/executor/,engines weights test_run_engines.py test_run_parity.py)
+LAUNCHES := $(addprefix tests/executor/,launch recovery test_run_ray.py)
 thorough-engines: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) $(ENGINES)
 
+thorough-launches: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) $(LAUNCHES)
+
 thorough-runs: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) $(ENGINES:%=--ignore=%) tests/executor
+	$(BIN)/pytest $(THOROUGH) $(addprefix --ignore=,$(ENGINES) $(LAUNCHES)) tests/executor
+
+thorough-pages: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) tests/hybridmap
 
 thorough-plans: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor tests
+	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor --ignore=tests/hybridmap tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions, every example that a
 # property draws) and what needs other systems' packages, in an environment of their own: some gigabytes. NeMo-RL and
