@@ -168,13 +168,17 @@ round-trip: $(VENV)/.light
 loop: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.loop --out loop-out
 
-# pip compiles nothing: of 30,000 files Python compiles those that it imports, when it first does. Our own are compiled.
+# pip compiles one file after another, tests of packages too, and not what it links to. Where Python may write no bytecode
+# (PYTHONDONTWRITEBYTECODE, as in containers) what is not compiled here is compiled by every process anew.
 ROOMS := executor hybridmap mapper profiles simulator
+PACKAGES = $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+COMPILE = $(BIN)/python -m compileall -q -j 0 $(ROOMS) && \
+	{ $(BIN)/python -m compileall -qq -j 0 -x "/tests?/" $(PACKAGES) || true; }  # some hold templates, no Python
 $(VENV)/.light: pyproject.toml requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -e .
-	$(BIN)/python -m compileall -q $(ROOMS)
+	$(COMPILE)
 	touch $@
 
 # Everything by its pin, engines included, without the resolver: requirements-test.txt says why.
@@ -182,7 +186,7 @@ $(VENV)/.dev: pyproject.toml requirements-test.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r requirements-test.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -e .
-	$(BIN)/python -m compileall -q $(ROOMS)
+	$(COMPILE)
 	touch $(VENV)/.light $@
 
 clean:

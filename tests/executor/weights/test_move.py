@@ -33,7 +33,7 @@ RANDOM = range(1000, 1024)
 WHOLE = ("hybridflow-v", "ds-chat")
 """Methods that gather the whole model, whatever layout is to generate: from each training layout once, and where
 another check depends on it."""
-WIDE = architecture("llama", **SIZES | dict(hidden=64, num_layers=16, vocab=256, head_dim=4, ffn=192))
+WIDE = architecture("llama", **SIZES | dict(hidden=64, num_layers=8, vocab=256, head_dim=4, ffn=192))
 BUCKET_ELEMENTS = 1 << 12
 TO_VLLM = [
     Case(WIDE, x, source, "vllm", bucket_elements=BUCKET_ELEMENTS)
