@@ -190,7 +190,7 @@ def _layer_beside(config: Path) -> Path | None:
 def _learned_lengths(
     layer: Path, mean_response: int | None, prompt_tokens: float | None
 ) -> tuple[int | None, float | None]:
-    """Means that a calibration learned, for what was not given otherwise; what cannot be read is said where it prices."""
+    """Means that a calibration learned, for what was not given otherwise; a file that is none is named later."""
     from profiles.calibration import read_calibration
 
     learned = read_calibration(layer).lengths if layer.is_file() else None
