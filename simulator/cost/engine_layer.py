@@ -13,7 +13,7 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer
 from simulator.cost import mamba, moe
-from simulator.cost.formats import QUANTIZED_ACTIVATIONS, formats_of
+from simulator.cost.formats import QUANTIZED_ACTIVATIONS, expert_kernels, formats_of, kv_dtype, mla_dtype
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
     attention_gemms,
@@ -157,25 +157,6 @@ def expert_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, row
     dtype = expert_kernels(facts, formats.experts)
     experts = moe.experts_decode(facts, shape, rows, tp, groups, dtype, formats.shared_experts)
     return experts * (shape.num_moe_layers / shape.num_layers)
-
-
-def expert_kernels(facts: Facts, dtype: str) -> str:
-    """Number format under which tables hold the kernels that run an engine's routed experts.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-    dtype
-        Number format of the experts' weights.
-
-    Returns
-    -------
-    str
-        The same, or MXFP4 with MXFP8 activations where engine and device have it.
-    """
-    narrow = dtype == "mxfp4" and facts.generation.mxfp8_activations and facts.device.has_experts("mxfp4_mxfp8")
-    return "mxfp4_mxfp8" if narrow else dtype
 
 
 def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Floats, ranks: Ints) -> Priced:
@@ -338,43 +319,6 @@ def _indexer(facts: Facts, shape: ModelShape, pairs: Floats) -> Priced:
     products = Priced.of(flop / spec.peak(dtype), Basis.ANALYTIC)
     scores = facts.device.memory_bound((sparse.index_head_dim + SCORE_BYTES) * pairs, INDEX_KERNELS)
     return (products + scores) * (sparse.num_layers / shape.num_layers)
-
-
-def mla_dtype(facts: Facts, attention: str) -> str:
-    """Format under which tables hold MLA whose projections are in ``attention``: they were measured in bf16 and blocks.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-    attention
-        Number format of the projections.
-
-    Returns
-    -------
-    str
-        ``fp8_block`` for either FP8, else the plain format.
-    """
-    return "fp8_block" if attention.startswith("fp8") and facts.device.spec.computes("fp8") else facts.plain_dtype
-
-
-def kv_dtype(facts: Facts, precision: str) -> str:
-    """Number format of the cache: FP8 where the checkpoint's scales cover it and the engine follows them.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-    precision
-        Number format of the weights.
-
-    Returns
-    -------
-    str
-        ``fp8``, or the plain format.
-    """
-    narrow = precision in facts.generation.fp8_cache_with and facts.device.spec.computes("fp8")
-    return "fp8" if narrow else facts.plain_dtype
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:

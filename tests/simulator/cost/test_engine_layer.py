@@ -1,4 +1,4 @@
-"""Protects a layer of an inference engine: how it is split, what crosses nodes, and which cache kernels read."""
+"""Protects a layer of an inference engine: how it is split, what crosses nodes, and what kernels of old cost."""
 
 from dataclasses import replace
 
@@ -85,13 +85,6 @@ def test_an_engine_without_a_pause_is_held_back_by_its_power() -> None:
     table, held = (engine_layer.layer_work(facts, LLAMA, layouts(1), rows, "fp8", s).s[0] for s in (False, True))
     assert held[0] == pytest.approx(table[0])  # bound by memory
     assert held[1] > 1.05 * table[1]
-
-
-def test_fp8_cache_follows_per_tensor_checkpoints_where_the_engine_does() -> None:
-    facts = make_facts("grpo", device="h100-80gb-sxm", generation="tensorrt-llm@1.0")
-    assert engine_layer.kv_dtype(facts, "fp8") == "fp8"
-    assert engine_layer.kv_dtype(facts, "fp8_block") == engine_layer.kv_dtype(facts, "bf16") == "bf16"
-    assert engine_layer.kv_dtype(h100(), "fp8") == "bf16"
 
 
 def test_stages_hand_activations_on() -> None:
