@@ -18,6 +18,7 @@ from simulator.cost.gemms import (
     ACTIVATION_BYTES,
     attention_gemms,
     held_gemms,
+    latent_gemms,
     linear_gemms,
     mlp_gemms,
     mlp_width_per_token,
@@ -115,7 +116,8 @@ def copy_work(
     formats = formats_of(shape, precision)
     products = held_gemms if sustained else run_gemms
     ranks = np.broadcast_to(attention_ranks(layouts), own.shape)
-    work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
+    kernels = facts.generation.kernels_per_layer * shape.parts_per_layer / 2.0
+    work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, kernels)
     work = facts.generation.scaled(work, "element_wise_ratio")
     work = work + _quantization(facts, shape, formats, own, ranks)
     whole = _sparse_modules(facts, shape) or (shape.mla is not None and facts.device.mla_covers_projections)
@@ -131,6 +133,8 @@ def copy_work(
     if shape.num_dense_layers:
         mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
         work = work + products(facts, own, mlp, formats.dense_mlp) * (shape.num_dense_layers / shape.num_layers)
+    if latent := latent_gemms(shape, ranks.astype(np.float64)):  # checkpoints of narrower formats leave them out
+        work = work + products(facts, own, latent, facts.plain_dtype) * (shape.num_moe_layers / shape.num_layers)
     return work
 
 
@@ -361,7 +365,9 @@ def _small_bytes(shape: ModelShape, ranks: Ints) -> Floats:
     """Memory traffic per token of one layer's small kernels, bytes.
 
     Two norms with the residual each read and write two tensors on every rank (8 h; engines have no sequence
-    parallelism); rotary and cache write (2 (q + kv)) and the activation (3 f) are shared over the ranks.
+    parallelism); rotary and cache write (2 (q + kv)) and the activation (3 f) are shared over the ranks. Layers that
+    are a mixer or an MLP alone have one norm, and heads where they have attention.
     """
-    inner = 2 * (shape.q_width + shape.kv_width) + 3 * mlp_width_per_token(shape)
-    return np.asarray(ACTIVATION_BYTES * (8 * shape.hidden + inner / ranks), dtype=np.float64)
+    attention = shape.num_attention_layers / shape.num_layers if shape.num_mixer_free_layers else 1.0
+    inner = 2 * attention * (shape.q_width + shape.kv_width) + 3 * mlp_width_per_token(shape)
+    return np.asarray(ACTIVATION_BYTES * (4 * shape.parts_per_layer * shape.hidden + inner / ranks), dtype=np.float64)

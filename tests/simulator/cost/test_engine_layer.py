@@ -55,6 +55,16 @@ def test_attention_copies_share_sequences_and_not_heads() -> None:
     assert reduces[1] > 1.1 * reduces[0] / 2, "NCCL's latency, twice"
 
 
+def test_a_layer_that_is_one_part_alone_has_one_collective_and_one_norm() -> None:
+    """Nemotron-H's mixers, attention and experts are layers by themselves, each with one all-reduce behind it."""
+    facts, nano = h100(), load_model("nvidia-nemotron-3-nano-30b-a3b-bf16")
+    once = engine_comms.decode_all_reduce(facts, ROWS * nano.hidden * facts.activation_bytes, np.asarray([[8]]))
+    assert engine_comms.layer_reduces(facts, nano, layouts(8), ROWS).s == pytest.approx(once.s)
+    assert engine_comms.layer_reduces(facts, LLAMA, layouts(8), ROWS).s == pytest.approx(
+        2 * engine_comms.decode_all_reduce(facts, ROWS * LLAMA.hidden * facts.activation_bytes, np.asarray([[8]])).s
+    )
+
+
 def test_expert_parallel_reads_whole_experts() -> None:
     facts, few = h100(), np.asarray([[4.0]])
     for ep in (1, 8):
