@@ -80,10 +80,12 @@ class Gemma4(Config):
     moe_intermediate_size: Size | None = None
 
     def shape(self, name: str, architecture: str) -> ModelShape:
-        for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
-            if getattr(self, key):
-                what = "embeddings of each layer" if key.startswith("hidden") else "layers that share a cache"
-                raise InputError(f"{key}={getattr(self, key)}: {what} (Gemma-4 E2B and E4B) are not supported")
+        if width := self.hidden_size_per_layer_input:
+            raise InputError(
+                f"hidden_size_per_layer_input={width}: embeddings of each layer (E2B, E4B) are not supported"
+            )
+        if layers := self.num_kv_shared_layers:
+            raise InputError(f"num_kv_shared_layers={layers}: layers that share a cache (E2B, E4B) are not supported")
         return super().shape(name, architecture)
 
     def num_sliding_by_rule(self) -> int:

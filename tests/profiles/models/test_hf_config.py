@@ -333,14 +333,12 @@ def test_formats_that_are_not_known_are_no_error(config: Any) -> None:
     assert weights is None or weights.experts == "fp8"
 
 
-BAD_CONFIGS: list[
+BAD_CONFIGS: list[tuple[Any, str]] = [
     (KIMI_LINEAR | {"attn_res_block_size": 12}, "attn_res_block_size=12"),
     (GEMMA4 | {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input=256"),
     (GEMMA4 | {"num_kv_shared_layers": 2}, "num_kv_shared_layers=2"),
     (GEMMA4 | {"enable_moe_block": True}, "enable_moe_block"),
     (MINIMAX_M3 | {"sparse_attention_config": {"sparse_attention_freq": [1]}}, "1 kinds of attention"),
-    tuple[Any, str],
-] = [
     ([LLAMA], "must be a JSON object, not a list"),  # a list in place of a mapping
     ("llama", "must be a JSON object, not 'llama'"),  # a string
     (None, "must be a JSON object, not None"),  # nothing
