@@ -179,7 +179,7 @@ class ModelShape:
 
     @property
     def softmax_kinds(self) -> tuple[SoftmaxKind, ...]:
-        """Kinds of softmax attention that the model has layers of; latent attention has none of them."""
+        """Kinds of attention that the model has layers of; latent attention as its expanded heads, which read all."""
         windowed = SoftmaxKind(
             self.num_sliding_layers, self.num_kv_heads, self.head_dim, window=self.sliding_window or 0
         )
@@ -188,7 +188,7 @@ class ModelShape:
             full = replace(
                 full, num_kv_heads=own.num_kv_heads, head_dim=own.head_dim, values_are_keys=own.values_are_keys
             )
-        picked, topk = (self.sparse.num_layers, self.sparse.topk) if self.sparse else (0, 0)
+        picked, topk = (self.sparse.num_layers, self.sparse.topk) if self.sparse and not self.mla else (0, 0)
         kinds = (replace(full, layers=full.layers - picked), windowed, replace(full, layers=picked, topk=topk))
         return tuple(kind for kind in kinds if kind.layers)
 
