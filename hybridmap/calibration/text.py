@@ -105,7 +105,8 @@ def _length_lines(lengths: LearnedLengths | None) -> list[str]:
         return []
     parts = [f"mean {lengths.response_mean:,.0f} tokens"]
     if lengths.response_p99 is not None:
-        parts.append(f"p99 {lengths.response_p99:,.0f}")
+        cut = lengths.response_max is not None and lengths.response_p99 > lengths.response_max
+        parts.append(f"p99 {lengths.response_p99:,.0f}{' if none were cut' if cut else ''}")
     if lengths.clipped is not None:
         parts.append(f"{percent(lengths.clipped)} at the limit")
     if lengths.prompt_mean is not None:
