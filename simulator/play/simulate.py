@@ -16,7 +16,7 @@ from simulator.play.event_queue import Scheduled, Task, critical_path, run_event
 from simulator.play.host_contention import settle, shared_host
 from simulator.play.left_open import left_open
 from simulator.play.other_releases import other_releases
-from simulator.uncertainty import cluster_of
+from simulator.uncertainty import by_rule_share, cluster_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -182,6 +182,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         tokens=facts.workload.tokens,
         num_gpus=plan.num_gpus,
         cluster=cluster_of(facts, plan.schedule),
+        by_rule=by_rule_share(facts),
         log_deviation=left_open(
             facts,
             alone_s,
