@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from profiles.models.shape import ModelShape
-    from profiles.records import Floats
+    from profiles.records import Floats, Ints
     from simulator.facts import Facts
     from simulator.plan.layouts import GenerationLayouts
     from simulator.serving.run import Chunk
@@ -104,6 +104,15 @@ class TabulatedPrices:
     def _contexts(self) -> list[float]:
         return [*map(float, self.contexts)]
 
+    @cached_property
+    def _sequences(self) -> list[float]:
+        return [*map(float, self.sequences)]
+
+    @cached_property
+    def _decode(self) -> list[list[float]]:
+        decode: list[list[float]] = self.decode_s.tolist()
+        return decode
+
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
         """See ``StepPrices``."""
         mean = context_tokens / active + np.arange(steps)
@@ -133,6 +142,24 @@ class TabulatedPrices:
             mean += 1.0
         return before * share, whole * share
 
+    def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
+        """See ``StepPrices``; the sums of ``decode_steps_s``, all at once."""
+        counts, own = np.unique(active, return_inverse=True)
+        fixed = np.asarray([self._fixed_s(n * self.checked, n * self.checked) for n in counts.tolist()])
+        host = np.asarray([self._host_s(n) for n in counts.tolist()])
+        above = np.clip(np.searchsorted(self.sequences, counts), 1, len(self.sequences) - 1)
+        share = ((counts - self.sequences[above - 1]) / (self.sequences[above] - self.sequences[above - 1]))[:, None]
+        rows = self.decode_s[above - 1] * (1 - share) + self.decode_s[above] * share
+        begins = np.cumsum(steps) - steps
+        of = np.repeat(np.arange(len(steps)), steps)
+        kind, mean = own[of], (context_tokens / active)[of] + (np.arange(len(of)) - begins[of])
+        high = np.clip(np.searchsorted(self.contexts, mean), 1, len(self.contexts) - 1)
+        low, here = self.contexts[high - 1], rows[kind, high - 1]
+        weight = np.clip((mean - low) / (self.contexts[high] - low), 0.0, 1.0)
+        gpu = np.maximum(fixed[kind] + here + (rows[kind, high] - here) * weight, self.decode_floor_s)
+        whole = np.maximum(gpu, host[kind]) if self.host_overlaps else gpu + host[kind]
+        return np.asarray(np.add.reduceat(whole, begins) / self.given, dtype=np.float64)
+
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""
         checked = active * self.checked
@@ -153,12 +180,14 @@ class TabulatedPrices:
 
     def _attention_s(self, active: int, context_tokens: int) -> float:
         """Attention of one step's decodes; numpy's interpolation takes several times as long for a single value."""
-        contexts, row = self._contexts, self._row(active)[1]
-        mean = context_tokens / active
+        contexts, mean = self._contexts, context_tokens / active
         high = min(max(bisect_left(contexts, mean), 1), len(contexts) - 1)
         low = contexts[high - 1]
         weight = min(max((mean - low) / (contexts[high] - low), 0.0), 1.0)
-        return row[high - 1] + (row[high] - row[high - 1]) * weight
+        fewer, more, share = self._between(active)
+        under, over = self._decode[fewer], self._decode[more]
+        here, there = (under[k] * (1 - share) + over[k] * share for k in (high - 1, high))
+        return here + (there - here) * weight
 
     def _prompts_s(self, chunks: Sequence[Chunk]) -> float:
         """Attention of prompts, over all copies if these are as full."""
@@ -186,12 +215,17 @@ class TabulatedPrices:
     def _row(self, active: int) -> tuple[Floats, list[float]]:
         """Attention over the contexts at ``active`` sequences, shape ``[K]``: linear between two grid rows."""
         if active not in self._rows:
-            high = int(np.clip(np.searchsorted(self.sequences, active), 1, len(self.sequences) - 1))
-            low = self.sequences[high - 1]
-            weight = (active - low) / (self.sequences[high] - low)
-            row = np.asarray(self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
+            low, high, weight = self._between(active)
+            row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
             self._rows[active] = row, row.tolist()
         return self._rows[active]
+
+    def _between(self, active: int) -> tuple[int, int, float]:
+        """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
+        sequences = self._sequences
+        high = min(max(bisect_left(sequences, active), 1), len(sequences) - 1)
+        low = sequences[high - 1]
+        return high - 1, high, (active - low) / (sequences[high] - low)
 
 
 def _dense(sizes: Floats, seconds: Floats) -> list[float]:

@@ -23,6 +23,9 @@ class LinearPrices:
         times = self.decode_steps_s(active, context_tokens, steps)
         return float(times[:-1].sum()), float(times.sum())
 
+    def stretches_s(self, active: np.ndarray, context_tokens: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        return np.asarray([self.few_decode_steps_s(*one)[1] for one in zip(active, context_tokens, steps, strict=True)])
+
     def mixed_step_s(self, active: int, context_tokens: int, chunks: list[tuple[int, int]], heads: int) -> float:
         prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
         return 1.3 + 0.01 * active + 1e-4 * context_tokens + prompt + 1e-3 * heads
