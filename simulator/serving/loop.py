@@ -8,8 +8,10 @@ or an arrival. Once all requests have arrived nothing depends on the time any mo
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,7 +109,7 @@ class _Loop:
             self.waiting.append(self.arrivals.popleft()[1])
 
     def _may_admit(self, beside: int = 0) -> bool:
-        """Whether the cache holds the first that waits, ``beside`` what is to come; planning sees what else it needs."""
+        """Whether the cache holds the first that waits and so much beside; planning sees what else it needs."""
         if not self.waiting:
             return False
         first = self.waiting[0]
@@ -137,35 +139,37 @@ class _Loop:
         rules, plan = self.scheduler, list[tuple[Group, int]]()
         alone = beside + self.filling == 0
         kept = rules.keeps_for_running * self.to_come  # before this step's admissions, whose own share comes on top
+        longest = rules.longest_chunk
         while self.waiting and budget > 0:
             group = self.waiting[0]
-            missing = group.missing
+            missing = group.prompt + group.made
             response = rules.admits_with_output * (group.response - group.made)
-            fit = min(group.count, rules.max_num_seqs - self.decoding - self.filling)
-            fit = self._that_the_cache_holds(fit, missing, response, kept, beside)
+            fit = self._fit(group, missing, response, kept, beside)
             if fit < 1:
                 break
-            size = min(missing, rules.longest_chunk) if rules.chunked else missing
+            size = longest if rules.chunked and missing > longest else missing
             whole = min(fit, budget // size)
             if not whole and not rules.chunked and not (alone and not plan):
                 break
             size = size if whole or not rules.chunked else budget
             count = max(whole, 1) if size == missing else 1
-            self._take(count)
+            plan.append((self._take(count), size))
             kept += response * count
-            plan.append((self.partial[-1], size))
             budget -= size * count
         return plan
 
-    def _that_the_cache_holds(self, most: int, missing: int, response: float, kept: float, beside: int) -> int:
-        """How many of ``most`` requests the cache holds with the share of responses that is kept for them."""
+    def _fit(self, group: Group, missing: int, response: float, kept: float, beside: int) -> int:
+        """How many of a group have a slot, and room for what they miss and for what is kept of the responses."""
         taken = missing + self.scheduler.tokens_of_a_sequence
         free = self.scheduler.kv_tokens - self.held
-        if most < 1 or taken + max(kept + response, beside) > free:
+        slots = self.scheduler.max_num_seqs - self.decoding - self.filling
+        if slots < 1 or taken + max(kept + response, beside) > free:
             return 0
-        return min(most, (free - beside) // taken, int((free - kept) / (taken + response)))
+        if group.count == 1:
+            return 1
+        return min(group.count, slots, (free - beside) // taken, int((free - kept) / (taken + response)))
 
-    def _take(self, count: int) -> None:
+    def _take(self, count: int) -> Group:
         """Admit so many of the group that waits first."""
         first = self.waiting[0]
         group = first.split(count)
@@ -174,10 +178,11 @@ class _Loop:
         group.order, group.state = self.admitted, "prefill"
         self.admitted += count
         self.filling += count
-        self.held += count * (group.missing + self.scheduler.tokens_of_a_sequence)
+        self.held += count * (group.prompt + group.made + self.scheduler.tokens_of_a_sequence)
         self.to_come += count * (group.response - group.made)
         self.partial.append(group)
         self.newest.append(group)
+        return group
 
     def _step_with_prefill(self, plan: list[tuple[Group, int]]) -> None:
         """One step with prefill; prompts that it completes give a token at its end."""
@@ -219,37 +224,51 @@ class _Loop:
 
     def _decode(self, evicted: bool) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
-        rules, clock = self.scheduler, self.clock
-        if not rules.mixes and self.held + self.decoding > rules.kv_tokens:
-            evicted = self._make_room() or evicted
-        while not self._is_current(self.ends[0]):  # evicted since: it has a new base, or none
-            heapq.heappop(self.ends)
-        steps = min(self.ends[0][0] - self.ticks, (rules.kv_tokens - self.held) // self.decoding)
-        if evicted and self._may_admit(self.decoding):
-            steps = 1  # what was evicted comes back in the next step
         if not self.arrivals and self.sent == self.load.num_requests:
-            clock.later(self.decoding, self.context, steps)
-        elif steps == 1 or (steps <= FEW and not self.arrivals):
-            until_last, whole = self.prices.few_decode_steps_s(self.decoding, self.context, steps)
-            self.planned = clock.now + until_last
-            clock.pass_s(whole)
+            self._decode_untimed(evicted)
         else:
-            steps = self._decode_until_seen(steps)
-        self._advance(steps)
+            self._decode_timed(self._decode_steps(evicted))
         self._finish()
 
-    def _decode_until_seen(self, steps: int) -> int:
+    def _decode_untimed(self, evicted: bool) -> None:
+        """Decode, past a full cache too, until a sequence ends or one that waits may come in: no arrival, no clock."""
+        while True:
+            steps = self._decode_steps(evicted)
+            self.clock.later(self.decoding, self.context, steps)
+            self._advance(steps)
+            if self.ends[0][0] <= self.ticks or self.partial or self._may_admit():
+                return
+            evicted = self.held + self.decoding > self.scheduler.kv_tokens and self._make_room()
+            if not self.decoding:
+                return
+
+    def _decode_steps(self, evicted: bool) -> int:
+        """Steps until a sequence ends or the cache is full."""
+        room = self.scheduler.kv_tokens - self.held
+        if self.decoding > room:
+            evicted = self._make_room() or evicted
+            room = self.scheduler.kv_tokens - self.held
+        while not self._is_current(self.ends[0]):  # evicted since: it has a new base, or none
+            heapq.heappop(self.ends)
+        if evicted and self._may_admit(self.decoding):
+            return 1  # what was evicted comes back in the next step
+        return min(self.ends[0][0] - self.ticks, room // self.decoding)
+
+    def _decode_timed(self, steps: int) -> None:
         """Let time pass by at most so many decode steps, and by no more than until the next arrival is seen."""
-        times = self.prices.decode_steps_s(self.decoding, self.context, steps)
-        passed = np.concatenate([[0.0], np.cumsum(times)])
-        taken = steps
-        if self.arrivals and not self.waiting:
-            left = self.arrivals[0][0] - self.clock.now
-            seen = int(np.searchsorted(passed, left, side="left")) + int(self.scheduler.plans_ahead)
-            taken = max(1, min(steps, seen))
-        self.planned = self.clock.now + float(passed[taken - 1])
-        self.clock.pass_s(float(passed[taken]))
-        return taken
+        active, context, prices = self.decoding, self.context, self.prices
+        left = self.arrivals[0][0] - self.clock.now if self.arrivals and not self.waiting else float("inf")
+        if steps > 1 and left < float("inf"):  # they grow longer, so no more of them fit than of the first
+            steps = min(steps, int(max(left, 0.0) / prices.few_decode_steps_s(active, context, 1)[0]) + 3)
+        if steps <= FEW:
+            passed = [0.0, *accumulate(prices.few_decode_steps_s(active, context, steps))]
+        else:
+            passed = [0.0, *np.cumsum(prices.decode_steps_s(active, context, steps)).tolist()]
+        seen = bisect_left(passed, left) + int(self.scheduler.plans_ahead)
+        taken = max(1, min(steps, seen))
+        self.planned = self.clock.now + passed[taken - 1]
+        self.clock.pass_s(passed[taken])
+        self._advance(taken)
 
     def _is_current(self, end: tuple[int, int, Group]) -> bool:
         return end[2].state == "decode" and end[2].order == end[1]
