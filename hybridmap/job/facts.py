@@ -16,7 +16,8 @@ from profiles.models.hf_config import shape_from_hf_config
 from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
 from profiles.workload import LengthDistribution, Workload
-from simulator.calibration.factors import calibrated, layer_of
+from simulator.calibration.factors import calibrated
+from simulator.calibration.meant_for import layer_for
 from simulator.facts import DeviceGroup, Facts, Implementation, RoleSpec
 from simulator.speculation import Speculation
 
@@ -44,7 +45,7 @@ def facts_of(job: Job) -> Facts:
         speculation=_speculation(job),
     )
     layers = layers_of(job)
-    return calibrated(facts, layer_of(layers)) if layers else facts
+    return calibrated(facts, layer_for(layers, facts)) if layers else facts
 
 
 def _speculation(job: Job) -> Speculation | None:
