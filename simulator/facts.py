@@ -221,6 +221,22 @@ class Facts:
                 return replace(self, group=other.group, device=other.device, others=rest)
         raise KeyError(device_type)
 
+    def drafting(self, tokens: int | None) -> Facts:
+        """The same job where engines draft so many tokens a step, as a plan chose; ``None`` leaves what the job says.
+
+        Raises ``InputError`` where nothing is known of such drafts.
+        """
+        drafts = self.speculation
+        if tokens is None or (drafts is None and tokens == 0):
+            return self
+        if drafts is None:
+            raise InputError(
+                f"the plan drafts {tokens} tokens a step, and its job says nothing of drafts (speculation)"
+            )
+        return (
+            self if (tokens, ()) == (drafts.drafted, drafts.lengths) else replace(self, speculation=drafts.of(tokens))
+        )
+
     def is_function(self, role: str) -> bool:
         """Whether a function stands for the role's model; its time was measured, and no model's factor moves it."""
         return role in self.roles and self.roles[role].function_s_per_sample is not None

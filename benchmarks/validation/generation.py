@@ -169,9 +169,7 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
 
 def _with_cache(layout: GenerationLayout, facts: Facts, shape: ModelShape, tokens: int) -> GenerationLayout:
     """The layout with a cache that holds ``tokens``, with room to spare for rounding."""
-    per_token = (
-        2.0 * shape.kv_elements_per_token_per_layer * shape.num_attention_layers
-    )  # no fewer than any split needs
+    per_token = 2.0 * shape.kv_elements_per_token  # no fewer than any split needs
     return layout.model_copy(update={"kv_cache_bytes": int(tokens * per_token * 2)})
 
 

@@ -52,15 +52,19 @@ def _speculation(job: Job) -> Speculation | None:
     section = job.speculation
     if section is None:
         return None
-    shares = section.acceptance
+    shares, lengths = section.acceptance, tuple(sorted(set(section.draft_tokens)))
+    longest = lengths[-1]
+    if not longest:
+        raise InputError("speculation.draft_tokens lists no draft; leave speculation out for none")
     if len(shares) == 1:
-        shares = [shares[0] ** position for position in range(1, section.draft_tokens + 1)]
-    if len(shares) != section.draft_tokens:
+        shares = [shares[0] ** position for position in range(1, longest + 1)]
+    if len(shares) != longest:
         raise InputError(
-            f"speculation.acceptance has {len(shares)} shares for draft_tokens: {section.draft_tokens}; give one for "
-            "each, or one for all"
+            f"speculation.acceptance has {len(shares)} shares for draft_tokens: {longest}; give one for each, or one "
+            "for all"
         )
-    speculation = Speculation(tuple(shares), None if section.draft is None else load_known(section.draft))
+    draft = None if section.draft is None else load_known(section.draft)
+    speculation = Speculation(tuple(shares), draft, lengths if len(lengths) > 1 else ())
     speculation.require_drafts_for(_role("actor", job.models["actor"]).shape)
     return speculation
 

@@ -125,6 +125,8 @@ def more_lines(plan: Plan) -> list[str]:
     for entry in plan.roles:
         if entry.offload:
             out.append(f"{entry.role}: {' and '.join(entry.offload)} in host memory while others run")
+    if plan.draft_tokens:
+        out.append(f"engines draft {plan.draft_tokens} tokens a step")
     return [*out, *([f"schedule    {schedule_text(plan)}"] if plan.schedule != "sync" else [])]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.execution_mode import GENERATOR
-from simulator.cost.gemms import attention_gemms, latent_gemms, mlp_gemms
+from simulator.cost.gemms import attention_products, latent_gemms, mlp_gemms
 from simulator.rollout.steady import steady_state
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def _gemms_s(facts: Facts, call: Call, most_gpus: int | Ints) -> float | Floats:
 def _weights_of_token(shape: ModelShape) -> float:
     """Elements of the matrices that a token is multiplied with in all layers, one copy of each, embeddings left out."""
     one = np.ones((), dtype=np.int64)
-    attention = sum(float(n * k) for n, k in attention_gemms(shape, one))
+    kinds = attention_products(shape, one)
+    attention = sum(float(n * k) * part for sizes, part in kinds for n, k in sizes)
     dense = sum(float(n * k) for n, k in mlp_gemms(shape, np.asarray(float(shape.ffn))))
     attention *= shape.num_attention_layers
     if shape.moe is None:

@@ -82,6 +82,7 @@ def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
     NoBasisError
         A device lacks a measurement.
     """
+    facts = facts.drafting(plan.draft_tokens)
     out = {call.key: _scalar(controller_cost(facts, call)) for call in facts.dataflow.calls if is_controller(call)}
     for entry in plan.roles:
         home = facts.on(plan.pool_of(entry.role).device)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from profiles.errors import InfeasibleError, InputError
 from simulator.serving.loop import serve
 from simulator.serving.run import Load, Scheduler
+from tests.draws import draws
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def rules(kind: str, **changes: object) -> Scheduler:
 KINDS = ("mixed", "prefill-first", "in-flight", "in-flight-chunked")
 
 
-@settings(max_examples=400)
+@settings(max_examples=draws(400))
 @given(
     kind=st.sampled_from(KINDS),
     ahead=st.booleans(),
