@@ -237,9 +237,13 @@ class Facts:
             self if (tokens, ()) == (drafts.drafted, drafts.lengths) else replace(self, speculation=drafts.of(tokens))
         )
 
-    def correction(self, api: str) -> float:
+    def is_function(self, role: str) -> bool:
+        """Whether a function stands for the role's model; its time was measured, and no model's factor moves it."""
+        return role in self.roles and self.roles[role].function_s_per_sample is not None
+
+    def correction(self, api: str, role: str) -> float:
         """What the calibration of this machine multiplies a call's time by; 1 where nothing was compared."""
-        return self.calibration.factors.get(api, 1.0)
+        return 1.0 if self.is_function(role) else self.calibration.factors.get(api, 1.0)
 
     @property
     def plain_dtype(self) -> str:

@@ -93,12 +93,7 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     began, facts, objective = time.perf_counter(), problem.facts, request.objective
     weight, unit = objective.weights(facts.device_types)
     deadline = Deadline.after(request.time_limit_s)
-    priced_until = deadline.share(PRICING_SHARE)
-    if objective.goal == "time" and request.top == 1:
-        instance = fastest_instance(problem, priced_until)
-    else:
-        instance = make_instance(problem, deadline=priced_until)
-    instance = replace(instance, weight=weight, budget=sum(weight[k] * n for k, n in problem.gpus.items()))
+    instance = _instance(problem, request, weight, deadline)
     known, notes = _known(instance, request.hint)
     found = _search(instance, objective, Search(instance, request.seed, deadline, request.workers), known)
     if found is None:
@@ -115,19 +110,9 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
     least = min(_least_value(instance, objective, found, bound, unit), value)
     gap = max((value - least) / value, _tail(objective, timeline.iteration_s, bound))
     status: Status = "optimal" if gap <= OPTIMAL_GAP else "feasible"
-    if instance.neighbours is not None:
-        why = (*why, BESIDE_NEIGHBOURS)
-    if instance.unpriced_ticks is not None:
-        why = (*why, NOT_PRICED)
-    on_as_many = instance if objective.goal == "time" else with_budget(instance, instance.spent(choice.pools))
     ours = RunnerUp(plan.placement, timeline.iteration_s, plan, timeline=timeline)
     plain = _plain(instance, problem, choice, ours, request, deadline)
-    more = (
-        alternatives(instance, choice, request.top - 1, request.seed, deadline, request.workers)
-        if request.top > 1
-        else ()
-    )
-    others = runners_up(on_as_many, problem, choice, request, deadline) if request.runners_up else ()
+    more, others = _beside(instance, problem, choice, request, deadline)
     return Result(
         status=status,
         plan=plan,
@@ -142,10 +127,42 @@ def _find(problem: Problem, request: SearchRequest) -> Result:
         objective=objective,
         value_bound=least,
         plain=plain,
-        alternatives=tuple(as_rival(instance, problem, other) for other in more),
+        alternatives=more,
         notes=(*notes, *straddling(plan, facts)),
-        open_because=why if status == "feasible" else (),
+        open_because=(*why, *_unproven(instance)) if status == "feasible" else (),
     )
+
+
+def _instance(problem: Problem, request: SearchRequest, weight: dict[str, int], deadline: Deadline) -> Instance:
+    """The priced tables of a problem; those of the fastest plan alone where nothing else is asked for."""
+    priced_until = deadline.share(PRICING_SHARE)
+    if request.objective.goal == "time" and request.top == 1:
+        instance = fastest_instance(problem, priced_until)
+    else:
+        instance = make_instance(problem, deadline=priced_until)
+    return replace(instance, weight=weight, budget=sum(weight[k] * n for k, n in problem.gpus.items()))
+
+
+def _unproven(instance: Instance) -> tuple[str, ...]:
+    """What in an instance keeps its best plan from being proven."""
+    beside = () if instance.neighbours is None else (BESIDE_NEIGHBOURS,)
+    return beside if instance.unpriced_ticks is None else (*beside, NOT_PRICED)
+
+
+def _beside(
+    instance: Instance, problem: Problem, best: Choice, request: SearchRequest, deadline: Deadline
+) -> tuple[tuple[RunnerUp, ...], tuple[RunnerUp, ...]]:
+    """Alternatives in the best plan's placement, and the best plans of others; none unless they are asked for."""
+    more: tuple[RunnerUp, ...] = ()
+    others: tuple[RunnerUp, ...] = ()
+    if request.top > 1:
+        found = alternatives(instance, best, request.top - 1, request.seed, deadline, request.workers)
+        more = tuple(as_rival(instance, problem, other) for other in found)
+    if request.runners_up:
+        by_time = request.objective.goal == "time"
+        on_as_many = instance if by_time else with_budget(instance, instance.spent(best.pools))
+        others = runners_up(on_as_many, problem, best, request, deadline)
+    return more, others
 
 
 def _plain(

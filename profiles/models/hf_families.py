@@ -55,6 +55,9 @@ TEXT_OF = {
     "minimax_m3_vl": "minimax_m3_vl_text",
     "llama4": "llama4_text",
     "kimi_k25": "deepseek_v3",
+    "kimi_k3": "kimi_linear",
 }
+REFUSED = {"deepseek_v4": "caches compressed at two rates, grouped output projections and mixed residual streams"}
+"""What is known of an architecture and has no price."""
 # Configs without model_type name a class instead: Qwen2MoeForCausalLM is qwen2_moe.
 BY_CLASS = {family.replace("_text", "").replace("_", "") + "forcausallm": family for family in FAMILIES}

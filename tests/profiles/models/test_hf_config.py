@@ -336,6 +336,8 @@ def test_formats_that_are_not_known_are_no_error(config: Any) -> None:
 
 BAD_CONFIGS: list[tuple[Any, str]] = [
     (KIMI_LINEAR | {"attn_res_block_size": 12}, "attn_res_block_size=12"),
+    ({"model_type": "kimi_k3", "text_config": KIMI_LINEAR | {"attn_res_block_size": 12}}, "attn_res_block_size=12"),
+    (LLAMA | {"model_type": "deepseek_v4"}, "deepseek_v4 is not supported: caches compressed at two rates"),
     (GEMMA4 | {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input=256"),
     (GEMMA4 | {"num_kv_shared_layers": 2}, "num_kv_shared_layers=2"),
     (GEMMA4 | {"enable_moe_block": True}, "enable_moe_block"),
