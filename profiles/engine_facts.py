@@ -221,6 +221,7 @@ class TrainingEngine(_Engine):
     param_bytes: float = 2.0
     offload_bytes_per_s: float = 8.0e9
     export_s_per_tensor: float = 0.0
+    send_fixed_s: float = 0.0
     send_s_per_tensor: float = 0.0
     send_s_per_byte: float = 0.0
     step_fixed_s: float = 0.0
