@@ -203,7 +203,8 @@ class DeviceProfile:
             return table.price(self._reached, self._weakest, *sizes, kv_dtype, window)
 
         try:
-            return self.spec.kernels.spaced(self.tables.price(operator, "decode attention", ask))
+            kernels = self.spec.kernels
+            return kernels.spaced(self.tables.price(operator, "decode attention", ask), kernels.decode_kernels)
         except NoBasisError:
             if not window:
                 raise

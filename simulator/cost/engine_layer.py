@@ -115,7 +115,8 @@ def copy_work(
     formats = formats_of(shape, precision)
     products = held_gemms if sustained else run_gemms
     ranks = np.broadcast_to(attention_ranks(layouts), own.shape)
-    work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, facts.generation.kernels_per_layer)
+    kernels = facts.generation.kernels_per_layer + _norms_apart(facts, shape)
+    work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, kernels)
     work = facts.generation.scaled(work, "element_wise_ratio")
     work = work + _quantization(facts, shape, formats, own, ranks)
     whole = _sparse_modules(facts, shape) or (shape.mla is not None and facts.device.mla_covers_projections)
@@ -132,6 +133,12 @@ def copy_work(
         mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
         work = work + products(facts, own, mlp, formats.dense_mlp) * (shape.num_dense_layers / shape.num_layers)
     return work
+
+
+def _norms_apart(facts: Facts, shape: ModelShape) -> float:
+    """Kernels of an average layer for norms of queries and keys, where the part's engines have one for each."""
+    apart = facts.device.spec.kernels.norms_apart
+    return apart * shape.qk_norm * (shape.num_attention_layers / shape.num_layers)
 
 
 def expert_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str) -> Priced:

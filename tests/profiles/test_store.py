@@ -103,6 +103,14 @@ def test_a_part_of_another_maker_is_priced_by_what_its_own_kernels_reach(name: s
     assert mine.gemm(0, 8, 8).s == 0.0
 
 
+def test_each_kernel_of_a_decode_attention_waits_for_the_one_before() -> None:
+    base = load_device("h200-sxm")
+    one, two = (OtherKernels(gap_s=1e-5, decode_kernels=n) for n in (1, 2))
+    cache = (np.asarray([64.0]), 4096.0, 32, 8, 128)
+    first, second = (base.with_spec(replace(base.spec, kernels=k)).attention_decode(*cache).s.item() for k in (one, two))
+    assert second - first == pytest.approx(1e-5)
+
+
 def test_a_card_that_names_unknown_kernels_is_refused(tmp_path: Path) -> None:
     card = yaml.safe_load((DATA / "mi300x-192gb" / "device.yaml").read_text())
     card["kernels"] = {"caches": card["kernels"]["matrix"]}
