@@ -25,7 +25,7 @@ CHANGED_SHARE = 0.02
 """Of the bf16 weights that a step of reinforcement learning changes by a bit or more: 1 to 3 %, verl 0.9.1's
 ``delta_sync/sparse_gather.py``."""
 CHANGED_BYTES = 4.0 + 2.0
-"""Of a changed weight on its way: its place in the tensor and its value, as verl's ``delta_sync/encode.py`` packs them."""
+"""Of a changed weight on its way: its place in the tensor and its value, as verl's ``delta_sync/encode.py`` packs."""
 CHANGES_S_PER_TENSOR = 0.2e-3
 """Host time to find one tensor's changes and to write them into the engine's own: some 25 operators of PyTorch at 8 us,
 counted in verl's ``hf_delta_export`` and its loader of patches. A tensor without changes is looked through as well."""

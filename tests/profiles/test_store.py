@@ -107,7 +107,9 @@ def test_each_kernel_of_a_decode_attention_waits_for_the_one_before() -> None:
     base = load_device("h200-sxm")
     one, two = (OtherKernels(gap_s=1e-5, decode_kernels=n) for n in (1, 2))
     cache = (np.asarray([64.0]), 4096.0, 32, 8, 128)
-    first, second = (base.with_spec(replace(base.spec, kernels=k)).attention_decode(*cache).s.item() for k in (one, two))
+    first, second = (
+        base.with_spec(replace(base.spec, kernels=k)).attention_decode(*cache).s.item() for k in (one, two)
+    )
     assert second - first == pytest.approx(1e-5)
 
 

@@ -134,7 +134,9 @@ def test_contradicting_options(planned, run, args, message):
 
 
 @pytest.mark.parametrize(("prompts", "samples", "leans"), [(512, 8, True), (64, 1, False)])
-def test_a_fitted_constant_that_carries_much_of_an_iteration_is_named(run, write_job, tmp_path, prompts, samples, leans):
+def test_a_fitted_constant_that_carries_much_of_an_iteration_is_named(
+    run, write_job, tmp_path, prompts, samples, leans
+):
     """A small model's engine, of which the host paces each step of 512 sequences and none of eight."""
     work = {"prompts": prompts, "samples_per_prompt": samples, "prompt_length": 128, "response_length": 512}
     job = write_job(HOST_BOUND | {"workload": work})
