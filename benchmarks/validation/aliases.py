@@ -72,6 +72,13 @@ ALIASES = {
             "nemotron3nano-30b",
         )
     },
+    **{
+        f"{name}{size}": f"nvidia-nemotron-3-{full}-bf16"
+        for full in ("super-120b-a12b", "ultra-550b-a55b")
+        for kind in [full.split("-")[0]]
+        for name in (f"nemotron-3-{kind}", f"nemotron3{kind}", f"nemotron-{kind}-v3")
+        for size in ("", full.removeprefix(kind))
+    },
     **{name: "llama-4-scout-17b-16e-instruct" for name in ("llama4-scout", "llama4-16e", "llama-4-scout-17b")},
     **{
         name: "llama-4-maverick-17b-128e-instruct"
@@ -129,8 +136,6 @@ ALIASES = {
 }
 # Start of a name's key to what a ModelShape has no field for.
 INEXPRESSIBLE = {
-    "nemotron3super": "experts of a narrower width",
-    "nemotron3ultra": "experts of a narrower width",
     "jamba": "its Mamba layers",
     "mamba": "its state-space layers",
     "kimilinear": "its linear attention layers",

@@ -6,8 +6,10 @@ efficiencies are held and every price is ``ANALYTIC`` (``DeviceProfile.with_spec
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.validation.names import integer
@@ -44,110 +46,33 @@ class Derived:
     """Share of the matrix rate that attention reaches, over that of the base."""
 
 
-HALF_THE_MATRIX_UNITS = 1.3
-"""Attention of long prompts takes 1.85 times its matrix time on an A100 (its table: 0.54 of the peak); the rest is
-exponentials, reads of shared memory and FP32 work. NVIDIA's whitepapers give the GA102's multiprocessor half of the
-A100's matrix rate a clock, and no less of all else: 1 / (1 + 0.85 / 2) = 0.70 of its peak, 1.3 times 0.54."""
+_FORMATS = ("bf16", "fp8", "fp32")
+_RATES = ("memory_bytes_per_s", "nvlink_bytes_per_s", "power_w", "sustained_share")
+_WORDS = ("name", "base", "links_of", "because")
 
-DERIVED: dict[str, Derived] = {
-    "h100-96gb-hbm2e": Derived(
-        base="h100-80gb-sxm",
-        because="H100 die of Grand Teton servers: six HBM2e stacks at 3.2 Gbit/s per pin, 96 GB, limited to 500 W",
-        memory_bytes_per_s=2.4e12,
-        memory_bytes=96 * 2**30,
-        power_w=500.0,
-    ),
-    "a100-40gb-sxm": Derived(
-        base="a100-80gb-sxm",
-        because="A100 SXM with five stacks of HBM2",
-        memory_bytes_per_s=1.555e12,
-        memory_bytes=40 * 2**30,
-    ),
-    "rtx-a6000": Derived(
-        base="a100-80gb-sxm",
-        because="an Ampere part of another die at its data sheet's rates, on PCIe",
-        memory_bytes_per_s=768e9,
-        memory_bytes=48 * 2**30,
-        nvlink_bytes_per_s=25e9,
-        peak_flop_per_s={"bf16": 155e12, "fp32": 38.7e12},
-        sustained_share=0.6,
-        attention=HALF_THE_MATRIX_UNITS,
-    ),
-    "l20-48gb": Derived(
-        base="l40s",
-        because="NVIDIA's data sheet: the L40S's die with fewer units, 48 GB of GDDR6, 275 W. Eight L40S were measured"
-        " in a server whose links fall from 20 GB/s in a pair to 1 GB/s among eight: collectives are those of PCIe 5.0",
-        links_of="rtx-pro-6000",
-        memory_bytes_per_s=864e9,
-        power_w=275.0,
-        peak_flop_per_s={"bf16": 119.5e12, "fp8": 239e12, "fp32": 59.8e12},
-        sustained_share=0.6,
-    ),
-    "gh200-96gb": Derived(
-        base="h100-80gb-sxm",
-        because="NVIDIA's data sheet: the H100's die beside a Grace CPU, 96 GB of HBM3",
-        memory_bytes_per_s=4.0e12,
-        memory_bytes=95 * 2**30,
-    ),
-    "gh200-144gb": Derived(
-        base="h200-sxm",
-        because="NVIDIA's data sheet: the H200's die beside a Grace CPU, 144 GB of HBM3e",
-        memory_bytes_per_s=4.9e12,
-    ),
-    "h100-94gb-nvl": Derived(
-        base="h100-80gb-sxm",
-        because="NVIDIA's data sheet: the H100's die at a lower clock and 400 W, 94 GB of HBM3, bridges of 600 GB/s",
-        memory_bytes_per_s=3.9e12,
-        memory_bytes=93 * 2**30,
-        nvlink_bytes_per_s=300e9,
-        power_w=400.0,
-        peak_flop_per_s={"bf16": 835e12, "fp8": 1671e12, "fp32": 60e12},
-        sustained_share=0.5,
-    ),
-    "h100-80gb-pcie": Derived(
-        base="h100-80gb-sxm",
-        because="NVIDIA's data sheet: the H100's die with fewer units, 350 W, 80 GB of HBM2e, bridges of 600 GB/s",
-        memory_bytes_per_s=2.0e12,
-        nvlink_bytes_per_s=300e9,
-        power_w=350.0,
-        peak_flop_per_s={"bf16": 756e12, "fp8": 1513e12, "fp32": 51e12},
-        sustained_share=0.5,
-    ),
-    "h200-141gb-nvl": Derived(
-        base="h200-sxm",
-        because="NVIDIA's data sheet: the H200's die at a lower clock and 600 W, bridges of 900 GB/s",
-        power_w=600.0,
-        peak_flop_per_s={"bf16": 835e12, "fp8": 1671e12, "fp32": 60e12},
-        sustained_share=0.6,
-    ),
-    "h20-141gb-sxm": Derived(
-        base="h20-96gb-sxm",
-        because="the H20 with the H200's memory",
-        memory_bytes_per_s=4.8e12,
-        memory_bytes=140 * 2**30,
-    ),
-    "a100-80gb-pcie": Derived(
-        base="a100-80gb-sxm",
-        because="NVIDIA's data sheet: the A100's die limited to 300 W, on PCIe 4",
-        memory_bytes_per_s=1.935e12,
-        nvlink_bytes_per_s=25e9,
-        power_w=300.0,
-    ),
-    "mi325x-256gb": Derived(
-        base="mi300x-192gb",
-        because="AMD's data sheet: the MI300X's dies with 256 GB of HBM3E",
-        memory_bytes_per_s=6.0e12,
-        memory_bytes=253 * 2**30,
-    ),
-    "mi355x-288gb": Derived(
-        base="mi300x-192gb",
-        because="AMD's data sheet; its kernels taken to reach as much of it as the MI300X's do",
-        memory_bytes_per_s=8.0e12,
-        memory_bytes=285 * 2**30,
-        peak_flop_per_s={"bf16": 2500e12, "fp8": 5000e12, "fp32": 157e12},
-        sustained_share=0.4,
-    ),
-}
+
+def _read(file: Path) -> dict[str, Derived]:
+    """The parts of ``derived.csv``, in its order."""
+    with file.open(encoding="utf-8", newline="") as opened:
+        lines = list(csv.DictReader(line for line in opened if not line.startswith("#")))
+    return {line["name"]: _part(line) for line in lines}
+
+
+def _part(line: Mapping[str, str]) -> Derived:
+    numbers = {name: float(cell) for name, cell in line.items() if name not in _WORDS and cell}
+    gib = numbers.get("memory_gib")
+    return Derived(
+        base=line["base"],
+        because=line["because"],
+        memory_bytes=None if gib is None else int(gib * 2**30),
+        peak_flop_per_s={key: numbers[key] for key in _FORMATS if key in numbers} or None,
+        links_of=line["links_of"],
+        attention=numbers.get("attention", 1.0),
+        **{name: numbers.get(name) for name in _RATES},
+    )
+
+
+DERIVED = _read(Path(__file__).with_name("derived.csv"))
 
 
 @cache

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
 from hybridmap.commands.options import Json
 from hybridmap.console import new_table, say, say_json, say_table, warn, working
@@ -103,35 +104,27 @@ def import_device(
     say(f"next  name the folder in a job: device: {out / device[0]}")
 
 
+def _rate(flag: str, example: str, meaning: str | None = None) -> OptionInfo:
+    """A number of a new device, with its unit or without; unless it is given it is that of ``--like``."""
+    option: OptionInfo = typer.Option(flag, metavar=example, help=meaning, show_default=False)
+    return option
+
+
 @devices.command("new")
 def new_device(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called, and its folder.")],
     like: Annotated[
         str, typer.Option("--like", metavar="DEVICE", help="A shipped device with tables, the nearest of its kind.")
     ],
-    memory: Annotated[str | None, typer.Option("--memory", metavar="96GB", show_default=False)] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", metavar="4.0e12", help="Of its memory, B/s.", show_default=False)
-    ] = None,
-    flops: Annotated[
-        str | None,
-        typer.Option("--flops", metavar="148e12", help="Peak of dense bf16, FLOP/s.", show_default=False),
-    ] = None,
-    fp8_flops: Annotated[
-        str | None, typer.Option("--fp8-flops", metavar="296e12", help="Peak of dense fp8.", show_default=False)
-    ] = None,
-    links: Annotated[
-        str | None,
-        typer.Option("--links", metavar="450e9", help="Between GPUs of a node, one way, B/s.", show_default=False),
-    ] = None,
-    host_link: Annotated[
-        str | None, typer.Option("--host-link", metavar="50e9", help="To host memory, B/s.", show_default=False)
-    ] = None,
-    network: Annotated[
-        str | None, typer.Option("--network", metavar="400e9", help="Of a node, one way, B/s.", show_default=False)
-    ] = None,
+    memory: Annotated[str | None, _rate("--memory", "96GB")] = None,
+    bandwidth: Annotated[str | None, _rate("--bandwidth", "4.0e12", "Of its memory, B/s.")] = None,
+    flops: Annotated[str | None, _rate("--flops", "148e12", "Peak of dense bf16, FLOP/s.")] = None,
+    fp8_flops: Annotated[str | None, _rate("--fp8-flops", "296e12", "Peak of dense fp8.")] = None,
+    links: Annotated[str | None, _rate("--links", "450e9", "Between GPUs of a node, one way, B/s.")] = None,
+    host_link: Annotated[str | None, _rate("--host-link", "50e9", "To host memory, B/s.")] = None,
+    network: Annotated[str | None, _rate("--network", "400e9", "Of a node, one way, B/s.")] = None,
     gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", min=1, max=1024, show_default=False)] = None,
-    power: Annotated[str | None, typer.Option("--power", metavar="700", help="Limit, W.", show_default=False)] = None,
+    power: Annotated[str | None, _rate("--power", "700", "Limit, W.")] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder that gets a folder NAME.")] = Path(),
     as_json: Json = False,
 ) -> None:

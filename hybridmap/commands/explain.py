@@ -70,7 +70,7 @@ def explain(
         left_s = max(time_limit - (time.perf_counter() - began), min(time_limit / 2, LEAST_S))
         answer = explain_plan(given.request(), found, rivals, left_s)
     if as_json:
-        say_json(_document(answer, found, rivals))
+        say_json(_document(answer, given.facts(), found, rivals))
         return
     note = [] if goal == "time" else [f"the objective is {goal}; thresholds compare plans by time and are left out"]
     _show(answer, given.facts(), found, rivals, note)
@@ -92,6 +92,7 @@ def _planned(given: "Job", limit_s: float) -> "tuple[Job, Plan, Sequence[RunnerU
 
 
 def _show(answer: "Explanation", facts: "Facts", plan: "Plan", rivals: "Sequence[RunnerUp]", note: list[str]) -> None:
+    from hybridmap.text.evidence import price_lines
     from hybridmap.text.explain import answer_line, idle_lines, memory_lines, threshold_lines, time_lines
     from hybridmap.text.notation import placement_title
     from hybridmap.text.plan import header_lines
@@ -100,6 +101,7 @@ def _show(answer: "Explanation", facts: "Facts", plan: "Plan", rivals: "Sequence
     say("\n".join(header_lines(facts, note)))
     sections = {
         "time": time_lines(answer),
+        "rests on": price_lines(answer.timeline, facts),
         "memory": [line for limit in answer.memory for line in memory_lines(limit, answer.timeline.iteration_s)],
         "waiting": idle_lines(answer),
         "who wins": threshold_lines(answer, facts, rivals),
@@ -113,12 +115,15 @@ def _show(answer: "Explanation", facts: "Facts", plan: "Plan", rivals: "Sequence
     say(f"explained in {answer.seconds:.1f} s")
 
 
-def _document(answer: "Explanation", plan: "Plan", rivals: "Sequence[RunnerUp]") -> dict[str, Any]:
+def _document(answer: "Explanation", facts: "Facts", plan: "Plan", rivals: "Sequence[RunnerUp]") -> dict[str, Any]:
+    from hybridmap.text.evidence import evidence_of
+
     scan = answer.scan
     return {
         "iteration_s": answer.timeline.iteration_s,
         "plan": plan.model_dump(mode="json"),
         "stages": [asdict(s) | {"bottleneck": s.bottleneck} for s in answer.stages],
+        "prices": [asdict(price) for price in evidence_of(answer.timeline, facts)],
         "twice_as_fast_s": dict(answer.twice_as_fast),
         "memory": [_limit_document(limit) for limit in answer.memory],
         "idle": [asdict(idle) for idle in answer.idle],

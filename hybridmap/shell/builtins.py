@@ -1,21 +1,21 @@
-"""Commands that a shell carries out itself, and what programs print that a script asks for."""
+"""A command with its words: carried out here where a shell does so itself, kept where it is a program."""
 
 from __future__ import annotations
 
-import posixpath
 import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from hybridmap.shell.conditions import Status, Tester
+from hybridmap.shell.printing import Printer
 from hybridmap.shell.syntax import MOST_SCRIPT_BYTES, line_of, written
-from hybridmap.shell.values import Array, Missing, Text, Unknown, union, unknown
+from hybridmap.shell.values import Array, Missing, Text, union, unknown
 from profiles.errors import FileFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from hybridmap.shell.conditions import Status
     from hybridmap.shell.syntax import Node
 
 _SHELLS = ("bash", "sh", "zsh")
@@ -25,7 +25,7 @@ _QUIET = ("trap", "wait", "ulimit", "umask", "shopt", "pushd", "popd", "hash", "
 """Commands whose words start nothing; what they do changes no variable."""
 
 
-class Builtins(Tester):
+class Builtins(Printer):
     """Commands by name."""
 
     def __init__(
@@ -42,10 +42,8 @@ class Builtins(Tester):
         self.commands: list[tuple[int, tuple[Text, ...], Missing, int | None]] = []
         self.unread: list[str] = []
         self.depends: Missing = ()
-        self.printed: list[Text] | None = None
         self.line: Text | None = None
         self.separators = " \t"
-        self.hidden: list[dict[str, Text | Array | None]] = []
 
     @abstractmethod
     def read(self, text: str) -> Status:
@@ -127,116 +125,11 @@ class Builtins(Tester):
             return unknown("$(...)", status)
         return unknown(written(node, self.script), (written(node, self.script),)) if out.missing else out
 
-    def assign(self, node: Node) -> None:
-        """``name=value``, ``name+=value``, ``name=(values)``, ``name[key]=value``."""
-        name = node["Name"]["Value"]
-        before = self.get(name)
-        if "Array" in node:
-            self.set(name, self._array(node, before if node.get("Append") else None))
-            return
-        value = self.text(node.get("Value"))
-        if name in self.state.integers:
-            value = self._as_number(name, value)
-        if "Index" in node:
-            if isinstance(before, Text) and before.missing:
-                return
-            array = before if isinstance(before, Array) else Array()
-            try:
-                self.set(name, array.with_item(self._key(node["Index"], array), value))
-            except Unknown as error:
-                self.set(name, unknown(name, error.missing))
-        elif node.get("Append"):
-            first = before.get("0") if isinstance(before, Array) else before
-            joint = Text("+") if name in self.state.integers and first else Text()
-            value = (first or Text()) + joint + value
-            value = self._as_number(name, value) if joint.value else value
-            self.budget.spend(len(value.value))
-            self.set(name, before.with_item("0", value) if isinstance(before, Array) else value)
-        else:
-            self.set(name, value)
-
-    def _as_number(self, name: str, text: Text) -> Text:
-        """What a variable that was declared to be a number takes."""
-        try:
-            return Text(str(self._number_of(text)))
-        except Unknown as error:
-            return unknown(name, error.missing)
-
-    def _array(self, node: Node, before: Text | Array | None, named: bool = False) -> Array | Text:
-        if isinstance(before, Text) and before.missing:
-            return before
-        array = before if isinstance(before, Array) else Array((("0", before),) if isinstance(before, Text) else ())
-        items = dict(array.items)
-        key = array.next_key
-        for element in node["Array"].get("Elems") or ():
-            if element.get("Index"):
-                items[self.text(element["Index"]).value] = self.text(element.get("Value"))
-                continue
-            for text in self.words([element["Value"]] if element.get("Value") else []):
-                items[str(key)] = text
-                key += 1
-        return Array.of(items, named or array.named)
-
-    def declare(self, node: Node) -> Status:
-        """``export``, ``local``, ``declare`` and their like."""
-        arguments = node.get("Args", ())
-        flags = "".join(self.text(each["Value"]).value for each in arguments if each.get("Naked") and each.get("Value"))
-        own = node["Variant"]["Value"] in ("local", "declare", "typeset") and "g" not in flags
-        for argument in arguments:
-            name = argument.get("Name", {}).get("Value", "")
-            if name and "n" in flags and not argument.get("Naked"):
-                target = self.text(argument.get("Value"))
-                if target.missing:
-                    raise self.fault(
-                        f"line {line_of(node)}: which variable {name} stands for depends on {target.missing[0]}"
-                    )
-                self.references[name] = self.references.get(target.value, target.value)
-                continue
-            if name and own and self.hidden:
-                self._hide(name, keeps_value=not argument.get("Naked"))
-            if name and "A" in flags and not isinstance(self.get(name), Array):
-                self.set(name, Array(named=True))
-            if name and "i" in flags:
-                self.state.integers |= {name}
-            if "Name" in argument and not argument.get("Naked"):
-                self.assign(argument)
-            elif argument.get("Naked") and "Value" in argument:
-                for word in self.words([argument["Value"]]):
-                    name, sign, value = word.value.partition("=")
-                    if sign and name.isidentifier():
-                        self.set(name, Text(value, word.missing))
-        return True
-
-    def _hide(self, name: str, keeps_value: bool) -> None:
-        """A variable of the function that runs now; that of the same name comes back when it ends."""
-        if name not in self.hidden[-1]:
-            self.references.pop(name, None)
-            self.hidden[-1][name] = self.state.variables.get(name)
-            if not keeps_value:
-                self.state.variables.pop(name, None)
-
     def _do_true(self, words: list[Text]) -> Status:
         return True
 
     def _do_false(self, words: list[Text]) -> Status:
         return False
-
-    def _do_echo(self, words: list[Text]) -> Status:
-        if self.printed is not None:
-            while words and words[0].value in ("-n", "-e", "-ne"):
-                words = words[1:]
-            line = Text(" ".join(w.value for w in words) + "\n", union(*(w.missing for w in words)))
-            self.printed.append(line)
-        return True
-
-    def _do_printf(self, words: list[Text]) -> Status:
-        name = words[1].value if len(words) > 1 and words[0].value == "-v" else ""
-        text = formatted(words[2:] if name else words)
-        if name:
-            self.set(name, text or unknown(name, (f"$(printf {name})",)))
-        elif self.printed is not None:
-            self.printed.append(text or unknown("$(printf)", ("$(printf)",)))
-        return True
 
     def _do_names(self, words: list[Text]) -> Status:
         """``read``: variables from a stream, of which only a line in the script itself is known."""
@@ -283,41 +176,10 @@ class Builtins(Tester):
         self.set("PWD", place if absolute else unknown("PWD", place.missing or ("PWD",)))
         return True
 
-    def _do_pwd(self, words: list[Text]) -> Status:
-        known = self.get("PWD")
-        return self._prints(known if isinstance(known, Text) else unknown("$(pwd)", ("$(pwd)",)))
-
-    def _do_dirname(self, words: list[Text]) -> Status:
-        return self._prints(*(Text(posixpath.dirname(word.value) or ".", word.missing) for word in words[-1:]))
-
-    def _do_basename(self, words: list[Text]) -> Status:
-        name = Text(posixpath.basename(words[0].value), words[0].missing) if words else Text()
-        suffix = words[1].value if len(words) > 1 else ""
-        return self._prints(Text(name.value.removesuffix(suffix), name.missing))
-
-    def _do_path(self, words: list[Text]) -> Status:
-        """``realpath`` and ``readlink -f``."""
-        return self._prints(*(Text(posixpath.normpath(word.value), word.missing) for word in words[-1:]))
-
-    def _do_seq(self, words: list[Text]) -> Status:
-        try:
-            numbers = [self._number_of(word) for word in words if not word.value.startswith("-")]
-        except Unknown as error:
-            return self._prints(unknown("$(seq)", error.missing))
-        first, step, last = {1: (1, 1), 2: (numbers[0], 1), 3: tuple(numbers[:2])}[len(numbers)] + (numbers[-1],)
-        found = range(first, last + 1, step) if step > 0 else range(first, last - 1, step or -1)
-        self.budget.spend(8 * len(found))
-        return self._prints(*(Text(str(number)) for number in found))
-
     def _do_set(self, words: list[Text]) -> Status:
         """``set -- WORDS``: the script's own arguments."""
         if any(word.value == "--" for word in words):
             self.state.arguments = tuple(words[1 + next(i for i, word in enumerate(words) if word.value == "--") :])
-        return True
-
-    def _prints(self, *lines: Text) -> Status:
-        if self.printed is not None:
-            self.printed += [line + Text("\n") for line in lines]
         return True
 
     def _do_unset(self, words: list[Text]) -> Status:
@@ -354,26 +216,6 @@ def _branches(node: Node) -> bool:
     statements = node.get("Stmts", [])
     return len(statements) == 1 and statements[0].get("Cmd", {}).get("Op") in ("&&", "||")
 
-
-def formatted(words: list[Text]) -> Text | None:
-    """What ``printf`` makes of a format and its words; ``None`` for a format with more than strings and numbers."""
-    if not words or words[0].missing:
-        return None
-    pieces = re.split(r"(%[sdi%])", words[0].value)
-    if any("%" in piece for piece in pieces[::2]):
-        return None
-    takes = sum(piece in ("%s", "%d", "%i") for piece in pieces)
-    rest = list(words[1:])
-    out = Text()
-    while True:
-        for piece in pieces:
-            known = {"%%": Text("%")}.get(piece) or Text(re.sub(r"\\[nt]", lambda m: _BLANKS[m[0]], piece))
-            out += (rest.pop(0) if rest else Text()) if piece in ("%s", "%d", "%i") else known
-        if not rest or not takes:
-            return out
-
-
-_BLANKS = {"\\n": "\n", "\\t": "\t"}
 
 _OWN = {
     ":": "true",

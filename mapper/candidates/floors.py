@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.execution_mode import GENERATOR
-from simulator.cost.gemms import attention_gemms, mlp_gemms
+from simulator.cost.gemms import attention_gemms, latent_gemms, mlp_gemms
 from simulator.rollout.steady import steady_state
 
 if TYPE_CHECKING:
@@ -107,9 +107,11 @@ def _weights_of_token(shape: ModelShape) -> float:
     attention *= shape.num_attention_layers
     if shape.moe is None:
         return attention + shape.num_dense_layers * dense
-    wide = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
-    sparse = sum(float(n * k) for n, k in mlp_gemms(shape, np.asarray(float(wide))))
-    return attention + shape.num_dense_layers * dense + shape.num_moe_layers * sparse
+    chosen = np.asarray(float(shape.moe.experts_per_token * shape.moe.expert_ffn))
+    shared = np.asarray(float(shape.moe.shared_ffn))
+    sparse = mlp_gemms(shape, chosen, shape.expert_width) + mlp_gemms(shape, shared) + latent_gemms(shape, chosen)
+    of_experts = sum(float(n * k) for n, k in sparse)
+    return attention + shape.num_dense_layers * dense + shape.num_moe_layers * of_experts
 
 
 def _generation_s(facts: Facts, call: Call, steady_steps: int | None) -> float:

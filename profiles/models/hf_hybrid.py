@@ -17,6 +17,8 @@ _StateDtype = Literal["float32", "bfloat16", "float16"]
 _STATE_BYTES: dict[_StateDtype, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _BLOCKS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 """Letters of Nemotron-H's ``hybrid_override_pattern``; newer configs write the words."""
+_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}
+"""What transformers writes for two of the words since it names layers alike in all models."""
 
 
 class Qwen35(Config):
@@ -102,6 +104,7 @@ class NemotronH(Config):
         found = self.layers_block_type
         if found is None:
             found = [_BLOCKS.get(letter, letter) for letter in self.hybrid_override_pattern or ""]
+        found = [_WORDS.get(word, word) for word in found]
         unknown = set(found) - set(_BLOCKS.values())
         if unknown or not found or self.num_hidden_layers not in (0, len(found)):
             what = f"has unknown kinds {sorted(unknown)}" if unknown else f"has {len(found)} entries"
@@ -122,13 +125,11 @@ class NemotronH(Config):
         layers = tuple(block == "moe" for block in self.blocks())
         if not any(layers):
             return None
-        if self.moe_latent_size is not None:
-            raise InputError(f"moe_latent_size={self.moe_latent_size}: experts of a narrower width are not supported")
         if not (self.n_routed_experts and self.num_experts_per_tok and self.moe_intermediate_size):
             raise InputError("moe blocks need n_routed_experts, num_experts_per_tok and moe_intermediate_size")
         shared = self.moe_shared_expert_intermediate_size
         sizes = (self.n_routed_experts, self.num_experts_per_tok, self.moe_intermediate_size)
-        return MoeShape(*sizes, shared, False, True, layers)
+        return MoeShape(*sizes, shared, False, True, layers, latent=self.moe_latent_size)
 
     def further(self) -> dict[str, Any]:
         blocks = self.blocks()

@@ -192,6 +192,9 @@ class MoeShape:
     num_groups, groups_per_token
         Groups that the experts are dealt to in a row, and of how many of them a token's experts come (DeepSeek-V3's
         node-limited routing); 1 and 1 without groups.
+    latent
+        Width that routed experts work in, elements: a token is projected down to it before it goes to its experts, and
+        what they give is projected up (Nemotron-3-Super). ``None`` where that is the hidden width.
 
     Raises
     ------
@@ -209,9 +212,12 @@ class MoeShape:
     expert_bias: bool = False
     num_groups: int = 1
     groups_per_token: int = 1
+    latent: int | None = None
 
     def __post_init__(self) -> None:
         require_positive(self, "num_experts", "experts_per_token", "expert_ffn", "num_groups", "groups_per_token")
+        if self.latent is not None:
+            require_positive(self, "latent")
         if self.num_experts % self.num_groups or self.groups_per_token > self.num_groups:
             raise InputError(
                 f"{self.num_experts} experts do not come from {self.groups_per_token} of {self.num_groups} groups"

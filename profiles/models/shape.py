@@ -149,6 +149,11 @@ class ModelShape:
         return self.num_layers - self.num_moe_layers - self.num_mlp_free_layers
 
     @property
+    def parts_per_layer(self) -> float:
+        """Mixers and MLPs of an average layer, each with its norm and residual: two, or one in Nemotron-H."""
+        return 2.0 - (self.num_mixer_free_layers + self.num_mlp_free_layers) / self.num_layers
+
+    @property
     def q_width(self) -> int:
         """Elements per token of the queries of all heads."""
         return self.num_heads * self.head_dim
@@ -207,9 +212,23 @@ class ModelShape:
         return self._mlp_params(self.ffn, self.mlp_bias)
 
     @property
+    def expert_width(self) -> int:
+        """Elements per token that enter and leave a routed expert."""
+        return self.moe.latent if self.moe and self.moe.latent else self.hidden
+
+    @property
     def expert_params(self) -> int:
         """Parameters of one routed expert; 0 in a dense model."""
-        return self._mlp_params(self.moe.expert_ffn, self.moe.expert_bias) if self.moe else 0
+        if self.moe is None:
+            return 0
+        return self._mlp_params(self.moe.expert_ffn, self.moe.expert_bias, self.expert_width)
+
+    @property
+    def latent_params(self) -> int:
+        """Parameters of one MoE layer's projections to the experts' width and back; 0 without them."""
+        if self.moe is None or self.moe.latent is None:
+            return 0
+        return 2 * self.hidden * self.moe.latent + self.mlp_bias * (self.hidden + self.moe.latent)
 
     @property
     def shared_expert_params(self) -> int:
@@ -225,10 +244,11 @@ class ModelShape:
 
     @property
     def moe_mlp_params(self) -> int:
-        """Parameters of one MoE layer's MLP: router, all routed experts, shared experts; 0 in a dense model."""
+        """Parameters of one MoE layer's MLP: router, projections, all experts; 0 in a dense model."""
         if self.moe is None:
             return 0
-        return self.router_params + self.moe.num_experts * self.expert_params + self.shared_expert_params
+        routed = self.moe.num_experts * self.expert_params + self.latent_params
+        return self.router_params + routed + self.shared_expert_params
 
     @property
     def norm_params_per_layer(self) -> int:
@@ -315,6 +335,6 @@ class ModelShape:
         """Whether a routed expert splits evenly over ``t`` GPUs, and the shared ones over ``shared_t``."""
         return self.moe is None or (self.moe.expert_ffn % t == 0 and self.moe.shared_ffn % shared_t == 0)
 
-    def _mlp_params(self, ffn: int, bias: bool = False) -> int:
-        into = 2 if self.gated_mlp else 1  # up, and gate
-        return (into + 1) * self.hidden * ffn + bias * (into * ffn + self.hidden)
+    def _mlp_params(self, ffn: int, bias: bool = False, width: int = 0) -> int:
+        into, width = 2 if self.gated_mlp else 1, width or self.hidden  # up, and gate
+        return (into + 1) * width * ffn + bias * (into * ffn + width)

@@ -143,7 +143,7 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
     """
     attention = shape.num_attention_layers / shape.num_layers if shape.num_mixer_free_layers else 1.0
     heads, ffn = attention * (shape.q_width + shape.kv_width), mlp_width_per_token(shape)
-    blocks = (2.0 * shape.num_layers - shape.num_mixer_free_layers - shape.num_mlp_free_layers) / (2 * shape.num_layers)
+    blocks = shape.parts_per_layer / 2.0
     if kernels == "eager":
         num_bytes = (2 * 34 + 2 * 6) * blocks * shape.hidden + 20 * heads + 10 * ffn
     else:

@@ -42,16 +42,18 @@ def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
     token = shape.hidden * facts.activation_bytes
     first = decode_all_reduce(facts, own * token, ranks)
     if shape.moe is None:
-        return first * 2.0
+        return first * shape.parts_per_layer
     share = shape.num_moe_layers / shape.num_layers
     tp = np.broadcast_to(layouts.tp[:, None], rows.shape)
     whole = decode_all_reduce(facts, rows * token, tp)
     copies = layouts.attention_dp[:, None] > 1
     if np.any(copies):
         whole = where(
-            copies & (tp <= facts.group.nvlink_domain_gpus), _gather_and_scatter(facts, rows * token, tp), whole
+            copies & (tp <= facts.group.nvlink_domain_gpus),
+            _gather_and_scatter(facts, rows * shape.expert_width * facts.activation_bytes, tp),
+            whole,
         )
-    return first * (2.0 - share) + whole * share
+    return first * (shape.parts_per_layer - share) + whole * share
 
 
 def _gather_and_scatter(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:

@@ -31,6 +31,8 @@ DENSE_MLP = 3
 """Gate and up, activation, down."""
 ROUTED_EXPERTS = 3
 """Router, choice of the experts, the experts."""
+LATENT_EXPERTS = 2
+"""Projections to the experts' width and back."""
 SHARED_EXPERTS = DENSE_MLP + 1
 """The sum with the routed ones on top."""
 REDUCES = 2
@@ -74,6 +76,8 @@ def operators_of_layer(facts: Facts, shape: ModelShape, layouts: GenerationLayou
     mlp = (DENSE_MLP + quantised(formats.dense_mlp, 2)) * shape.num_dense_layers
     if shape.moe is not None:
         shared = SHARED_EXPERTS + quantised(formats.shared_experts, 2) if shape.moe.shared_ffn else 0
-        mlp += (ROUTED_EXPERTS + shared) * shape.num_moe_layers
-    found = NORMS + (mixer + mlp) / shape.num_layers
-    return np.asarray((found + REDUCES * (layouts.tp > 1)) / PLAIN_LAYER, dtype=np.float64)
+        routed = ROUTED_EXPERTS + LATENT_EXPERTS * (shape.moe.latent is not None)
+        mlp += (routed + shared) * shape.num_moe_layers
+    parts = shape.parts_per_layer / 2.0  # each has one norm and one collective
+    found = NORMS * parts + (mixer + mlp) / shape.num_layers
+    return np.asarray((found + REDUCES * parts * (layouts.tp > 1)) / PLAIN_LAYER, dtype=np.float64)

@@ -13,11 +13,12 @@ import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer
 from simulator.cost import mamba, moe
-from simulator.cost.formats import QUANTIZED_ACTIVATIONS, formats_of
+from simulator.cost.formats import QUANTIZED_ACTIVATIONS, expert_kernels, formats_of, kv_dtype, mla_dtype
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
     attention_gemms,
     held_gemms,
+    latent_gemms,
     linear_gemms,
     mlp_gemms,
     mlp_width_per_token,
@@ -115,7 +116,7 @@ def copy_work(
     formats = formats_of(shape, precision)
     products = held_gemms if sustained else run_gemms
     ranks = np.broadcast_to(attention_ranks(layouts), own.shape)
-    kernels = facts.generation.kernels_per_layer + _norms_apart(facts, shape)
+    kernels = facts.generation.kernels_per_layer * shape.parts_per_layer / 2.0 + _norms_apart(facts, shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, kernels)
     work = facts.generation.scaled(work, "element_wise_ratio")
     work = work + _quantization(facts, shape, formats, own, ranks)
@@ -132,6 +133,8 @@ def copy_work(
     if shape.num_dense_layers:
         mlp = mlp_gemms(shape, shape.ffn / ranks.astype(np.float64))
         work = work + products(facts, own, mlp, formats.dense_mlp) * (shape.num_dense_layers / shape.num_layers)
+    if latent := latent_gemms(shape, ranks.astype(np.float64)):  # checkpoints of narrower formats leave them out
+        work = work + products(facts, own, latent, facts.plain_dtype) * (shape.num_moe_layers / shape.num_layers)
     return work
 
 
@@ -164,25 +167,6 @@ def expert_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, row
     dtype = expert_kernels(facts, formats.experts)
     experts = moe.experts_decode(facts, shape, rows, tp, groups, dtype, formats.shared_experts)
     return experts * (shape.num_moe_layers / shape.num_layers)
-
-
-def expert_kernels(facts: Facts, dtype: str) -> str:
-    """Number format under which tables hold the kernels that run an engine's routed experts.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-    dtype
-        Number format of the experts' weights.
-
-    Returns
-    -------
-    str
-        The same, or MXFP4 with MXFP8 activations where engine and device have it.
-    """
-    narrow = dtype == "mxfp4" and facts.generation.mxfp8_activations and facts.device.has_experts("mxfp4_mxfp8")
-    return "mxfp4_mxfp8" if narrow else dtype
 
 
 def _quantization(facts: Facts, shape: ModelShape, formats: Formats, rows: Floats, ranks: Ints) -> Priced:
@@ -347,43 +331,6 @@ def _indexer(facts: Facts, shape: ModelShape, pairs: Floats) -> Priced:
     return (products + scores) * (sparse.num_layers / shape.num_layers)
 
 
-def mla_dtype(facts: Facts, attention: str) -> str:
-    """Format under which tables hold MLA whose projections are in ``attention``: they were measured in bf16 and blocks.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-    attention
-        Number format of the projections.
-
-    Returns
-    -------
-    str
-        ``fp8_block`` for either FP8, else the plain format.
-    """
-    return "fp8_block" if attention.startswith("fp8") and facts.device.spec.computes("fp8") else facts.plain_dtype
-
-
-def kv_dtype(facts: Facts, precision: str) -> str:
-    """Number format of the cache: FP8 where the checkpoint's scales cover it and the engine follows them.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-    precision
-        Number format of the weights.
-
-    Returns
-    -------
-    str
-        ``fp8``, or the plain format.
-    """
-    narrow = precision in facts.generation.fp8_cache_with and facts.device.spec.computes("fp8")
-    return "fp8" if narrow else facts.plain_dtype
-
-
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:
     """Vocabulary projection of one row per sequence, then reads of fp32 logits by softmax and sampling.
 
@@ -424,7 +371,9 @@ def _small_bytes(shape: ModelShape, ranks: Ints) -> Floats:
     """Memory traffic per token of one layer's small kernels, bytes.
 
     Two norms with the residual each read and write two tensors on every rank (8 h; engines have no sequence
-    parallelism); rotary and cache write (2 (q + kv)) and the activation (3 f) are shared over the ranks.
+    parallelism); rotary and cache write (2 (q + kv)) and the activation (3 f) are shared over the ranks. Layers that
+    are a mixer or an MLP alone have one norm, and heads where they have attention.
     """
-    inner = 2 * (shape.q_width + shape.kv_width) + 3 * mlp_width_per_token(shape)
-    return np.asarray(ACTIVATION_BYTES * (8 * shape.hidden + inner / ranks), dtype=np.float64)
+    attention = shape.num_attention_layers / shape.num_layers if shape.num_mixer_free_layers else 1.0
+    inner = 2 * attention * (shape.q_width + shape.kv_width) + 3 * mlp_width_per_token(shape)
+    return np.asarray(ACTIVATION_BYTES * (4 * shape.parts_per_layer * shape.hidden + inner / ranks), dtype=np.float64)

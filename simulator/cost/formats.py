@@ -1,6 +1,6 @@
 """Number format of each kind of weight in an engine: one precision is asked for, checkpoints hold more than one.
 
-Embedding, head, router and norms are never quantised.
+Embedding, head, router and norms are never quantised. And the formats under which tables hold what an engine runs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from simulator.cost import parameters
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
+    from simulator.facts import Facts
     from simulator.plan.layouts import GenerationLayouts
 
 PLAIN = ("bf16", "fp16", "fp32")
@@ -73,6 +74,62 @@ def formats_of(shape: ModelShape, precision: str) -> Formats:
     if precision in _FOUR_BITS and shape.moe is not None:
         return Formats("bf16", "bf16", "bf16", precision)
     return Formats(precision, precision, precision, precision)
+
+
+def expert_kernels(facts: Facts, dtype: str) -> str:
+    """Number format under which tables hold the kernels that run an engine's routed experts.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    dtype
+        Number format of the experts' weights.
+
+    Returns
+    -------
+    str
+        The same, or MXFP4 with MXFP8 activations where engine and device have it.
+    """
+    narrow = dtype == "mxfp4" and facts.generation.mxfp8_activations and facts.device.has_experts("mxfp4_mxfp8")
+    return "mxfp4_mxfp8" if narrow else dtype
+
+
+def mla_dtype(facts: Facts, attention: str) -> str:
+    """Format under which tables hold MLA whose projections are in ``attention``: they were measured in bf16 and blocks.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    attention
+        Number format of the projections.
+
+    Returns
+    -------
+    str
+        ``fp8_block`` for either FP8, else the plain format.
+    """
+    return "fp8_block" if attention.startswith("fp8") and facts.device.spec.computes("fp8") else facts.plain_dtype
+
+
+def kv_dtype(facts: Facts, precision: str) -> str:
+    """Number format of the cache: FP8 where the checkpoint's scales cover it and the engine follows them.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+    precision
+        Number format of the weights.
+
+    Returns
+    -------
+    str
+        ``fp8``, or the plain format.
+    """
+    narrow = precision in facts.generation.fp8_cache_with and facts.device.spec.computes("fp8")
+    return "fp8" if narrow else facts.plain_dtype
 
 
 def weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:

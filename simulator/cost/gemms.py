@@ -79,7 +79,7 @@ def linear_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
     return [(shape.linear.in_width / t, h + 0 * t), (h + 0 * t, shape.linear.value_width / t)]
 
 
-def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
+def mlp_gemms(shape: ModelShape, width: Floats, hidden: int = 0) -> list[tuple[Floats, Floats]]:
     """Sizes of a (gated) MLP's projections of one rank.
 
     Parameters
@@ -88,14 +88,37 @@ def mlp_gemms(shape: ModelShape, width: Floats) -> list[tuple[Floats, Floats]]:
         The model.
     width
         Share of the feed-forward width on this rank, ``[C]``.
+    hidden
+        Width of what enters and leaves it; 0 for the model's.
 
     Returns
     -------
     list[tuple[Floats, Floats]]
         ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each.
     """
-    h = shape.hidden + 0 * width
+    h = (hidden or shape.hidden) + 0 * width
     return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
+
+
+def latent_gemms(shape: ModelShape, like: Floats) -> list[tuple[Floats, Floats]]:
+    """Sizes of the projections to the experts' width and back, which every rank holds whole.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    like
+        Anything of the shape that the sizes are to have, ``[C]``.
+
+    Returns
+    -------
+    list[tuple[Floats, Floats]]
+        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each; none where experts work in the hidden width.
+    """
+    if shape.moe is None or shape.moe.latent is None:
+        return []
+    hidden, latent = np.full_like(like, shape.hidden), np.full_like(like, shape.moe.latent)
+    return [(latent, hidden), (hidden, latent)]
 
 
 def mlp_width_per_token(shape: ModelShape) -> float:

@@ -254,5 +254,5 @@ def num_tensors(shape: ModelShape) -> int:
     if shape.moe is None:
         return num + shape.num_layers * mlp
     per_moe = 1 + mlp * (shape.moe.num_experts + (1 if shape.moe.shared_ffn else 0))
-    per_moe += shape.moe.shared_gate + shape.moe.router_bias
+    per_moe += shape.moe.shared_gate + shape.moe.router_bias + 2 * (shape.moe.latent is not None)
     return num + shape.num_dense_layers * mlp + shape.num_moe_layers * per_moe

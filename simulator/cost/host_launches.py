@@ -38,6 +38,8 @@ EACH_EXPERT = 2
 """A product for each expert of the rank and of the two projections: cuBLAS is called for one after the other, but for
 engines with ``grouped_kernels``."""
 SHARED_EXPERTS = 10
+LATENT_EXPERTS = 6
+"""Two modules of 3: the projections to the experts' width and back."""
 QUANTISED = 4
 """Scale, cast, transpose and amax of a product's operand in eight or four bits; experts' in one kernel for all."""
 COLLECTIVE = 3
@@ -95,6 +97,7 @@ def _of_experts(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
     local = shape.moe.num_experts / np.asarray(layouts.ep, dtype=np.float64)
     apart = 0 if facts.training.grouped_kernels else EACH_EXPERT * local
     found = EXPERTS + apart + (SHARED_EXPERTS if shape.moe.shared_ffn else 0)
+    found = found + (0 if shape.moe.latent is None else LATENT_EXPERTS)
     if built.expert_activation == "unfused":
         found = found + UNFUSED_ACTIVATION_KERNELS + local  # biases of the experts, too
     found = found + (2 * QUANTISED if is_quantized(built.training_dtype) else 0)

@@ -14,7 +14,7 @@ from profiles.errors import NoBasisError
 from profiles.records import Basis, Priced, longer, where
 from profiles.units import DTYPE_BYTES
 from simulator.cost import comms
-from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, mlp_gemms, run_gemms
+from simulator.cost.gemms import ACTIVATION_BYTES, latent_gemms, linear_training, mlp_gemms, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.layers import MoeShape
@@ -91,7 +91,7 @@ def experts_training(
     rows = routed_rows(shape, tokens, tp, ep) * np.where(ep > 1, facts.implementation.expert_imbalance, 1.0)
     local = moe.num_experts / np.asarray(ep, dtype=np.float64)
     width = moe.expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
-    gemms = mlp_gemms(shape, width)
+    gemms = mlp_gemms(shape, width, shape.expert_width)
     dtype = facts.implementation.training_dtype
     once, inputs, weights = linear_training(
         facts, rows / local, gemms, ("gate_up", "down"), dtype, batch.sustained, grouped=True
@@ -99,7 +99,7 @@ def experts_training(
     forward, backward = _of_all_experts(facts, once, local, 1.0), _of_all_experts(facts, inputs + weights, local, 2.0)
     passes = 2.0 * facts.training.moe_row_passes  # a pass reads a row and writes it
     permute = facts.device.memory_bound(
-        rows * shape.hidden * ACTIVATION_BYTES * passes, 2 * facts.training.moe_row_passes
+        rows * shape.expert_width * ACTIVATION_BYTES * passes, 2 * facts.training.moe_row_passes
     ).at_best(facts.training.basis("moe_row_passes"))
     small = unfused_activation(facts, shape, tokens, tp, ep)
     forward, backward = forward + small, backward + small * 2.0
@@ -107,8 +107,12 @@ def experts_training(
     if moe.shared_ffn:
         dense += mlp_gemms(shape, moe.shared_ffn / np.asarray(tp, dtype=np.float64))
     names = ("router", "gate_up", "down")[: len(dense)]
-    beside, dense_inputs, dense_weights = linear_training(facts, tokens, dense, names, "bf16", batch.sustained)
-    return forward + permute + beside, backward + permute + dense_inputs + dense_weights
+    beside = linear_training(facts, tokens, dense, names, "bf16", batch.sustained)
+    if latent := latent_gemms(shape, width):  # each rank projects the tokens that it sends
+        sent = tokens / np.where(ep > 1, tp, 1)
+        projected = linear_training(facts, sent, latent, ("latent",) * len(latent), "bf16", batch.sustained)
+        beside = (beside[0] + projected[0], beside[1] + projected[1], beside[2] + projected[2])
+    return forward + permute + beside[0], backward + permute + beside[1] + beside[2]
 
 
 def unfused_activation(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:
@@ -187,7 +191,7 @@ def experts_decode(
     """
     moe = _moe(shape)
     t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
-    key = (shape.hidden, moe.expert_ffn, moe.experts_per_token, moe.num_experts, np.maximum(t // e, 1), e)
+    key = (shape.expert_width, moe.expert_ffn, moe.experts_per_token, moe.num_experts, np.maximum(t // e, 1), e)
     routed = facts.device.moe(tokens, *key, dtype)
     if dtype == "fp8_block" and _folds_shared(facts, shape):
         routed = where(e == 1, facts.device.moe(tokens, *key, dtype, tuned=True), routed)
@@ -246,7 +250,7 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     moe = _moe(shape)
     built = facts.implementation
     rows = routed_rows(shape, tokens, tp, ep) * built.expert_imbalance
-    row_bytes = shape.hidden * ACTIVATION_BYTES
+    row_bytes = shape.expert_width * ACTIVATION_BYTES
     if built.expert_dispatch == "all-to-all":
         return comms.strided(facts, "all_to_all", rows * row_bytes, ep, np.ones_like(ep)) * 2.0
     each = rows / moe.experts_per_token
@@ -257,7 +261,7 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     there = comms.exchange_through_domains(facts, each * to_ranks * row_bytes, away, inside, domains)
     if built.expert_dispatch == "hybrid" or not facts.device.measures_expert_exchange:
         return there * 2.0
-    measured = facts.device.moe_all_to_all(each, shape.hidden, moe.experts_per_token, moe.num_experts, inside)
+    measured = facts.device.moe_all_to_all(each, shape.expert_width, moe.experts_per_token, moe.num_experts, inside)
     return where(domains > 1, longer(measured, there * 2.0), measured)
 
 

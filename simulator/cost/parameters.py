@@ -45,8 +45,8 @@ def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: 
     shared = (shape.layer_params - mlps) / shape.num_layers
     dense = layers * shared + dense_layers * shape.dense_mlp_params
     if shape.moe:
-        dense = dense + moe_layers * (shape.moe_mlp_params - experts)
-    sliced_experts = moe_layers * experts / np.where(ep > 1, ep, tp)
+        dense = dense + moe_layers * (shape.moe_mlp_params - experts - shape.latent_params)
+    sliced_experts = moe_layers * (experts / np.where(ep > 1, ep, tp) + shape.latent_params)  # projections are whole
     last = shape.hidden if head == "scalar" else shape.embedding_params if shape.tied_embeddings else shape.head_params
     first = shape.embedding_params + shape.vision_params
     ends = np.where(pp > 1, np.maximum(first, last), shape.num_params_of(head) - shape.layer_params)
@@ -103,13 +103,13 @@ def adapter_params(shape: ModelShape, built: Implementation, fused: bool, layout
     heads = ((once or 3) * h + shape.q_width + 2 * shape.kv_width) * ("qkv" in has)
     heads += (shape.o_width + h) * ("output" in has)
 
-    def mlp(width: float) -> float:
+    def mlp(width: float, h: int = h) -> float:
         return ((once or gates) * h + gates * width) * ("gate_up" in has) + (width + h) * ("down" in has)
 
     mlps, experts = mlp(shape.ffn) * shape.num_dense_layers, 0.0
     if shape.moe is not None:
         mlps += (mlp(shape.moe.shared_ffn) if shape.moe.shared_ffn else 0.0) * shape.num_moe_layers
-        experts = mlp(shape.moe.expert_ffn) * shape.moe.num_experts * shape.num_moe_layers
+        experts = mlp(shape.moe.expert_ffn, shape.expert_width) * shape.moe.num_experts * shape.num_moe_layers
     sliced = (heads + mlps / shape.num_layers) / layouts.tp
     whole = experts / shape.num_layers / np.where(layouts.ep > 1, layouts.ep, layouts.tp)
     return np.asarray(built.lora_rank * (sliced + whole) * np.ceil(shape.num_layers / layouts.pp), dtype=np.float64)
@@ -149,9 +149,8 @@ def widest_layer_tensor(shape: ModelShape) -> int:
     int
         Parameters.
     """
-    gate_up = (2 if shape.gated_mlp else 1) * shape.hidden
-    experts = shape.moe.num_experts * shape.moe.expert_ffn if shape.moe else 0
-    return gate_up * max(shape.ffn if shape.num_dense_layers else 0, experts)
+    experts = shape.moe.num_experts * shape.moe.expert_ffn * shape.expert_width if shape.moe else 0
+    return (2 if shape.gated_mlp else 1) * max(shape.hidden * shape.ffn if shape.num_dense_layers else 0, experts)
 
 
 def mlp_width(shape: ModelShape) -> float:
@@ -169,5 +168,6 @@ def mlp_width(shape: ModelShape) -> float:
     """
     if shape.moe is None:
         return float(shape.ffn)
-    routed = shape.moe.experts_per_token * (shape.moe.expert_ffn + MOE_BUFFERS * shape.hidden / 3)
-    return float(max(routed + shape.moe.shared_ffn, shape.ffn if shape.num_dense_layers else 0))
+    routed = shape.moe.experts_per_token * (shape.moe.expert_ffn + MOE_BUFFERS * shape.expert_width / 3)
+    beside = shape.moe.shared_ffn + (shape.moe.latent or 0)
+    return float(max(routed + beside, shape.ffn if shape.num_dense_layers else 0))

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
-from simulator.cost import engine_layer, engine_memory
-from simulator.cost.formats import weight_bytes
+from simulator.cost import engine_memory
+from simulator.cost.formats import kv_dtype, weight_bytes
 from simulator.cost.speculation import checked_tokens, draft_weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.serving.loop import serve
@@ -84,7 +84,7 @@ def tokens_of_a_sequence(
 
 def _layer_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
     """Cache of one token in a mean layer that has one, on one GPU."""
-    element = DTYPE_BYTES[engine_layer.kv_dtype(facts, precision)]
+    element = DTYPE_BYTES[kv_dtype(facts, precision)]
     held = engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0]
     return float(held) / shape.num_attention_layers
 

@@ -39,6 +39,8 @@ from tests.benchmarks.validation.conftest import PUBLISHED
         ("PrimeIntellect/INTELLECT-3", "glm-4.5-air"),
         ("EleutherAI/gpt-j-6b", "gpt-j-6b"),
         ("nvidia/Nemotron-H-56B-Base-8K", "nemotron-h-56b"),
+        ("Nemotron 3 Super", "nvidia-nemotron-3-super-120b-a12b-bf16"),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "nvidia-nemotron-3-super-120b-a12b-bf16"),
         ("Nemotron 3 Nano", "nvidia-nemotron-3-nano-30b-a3b-bf16"),
         ("NVIDIA Nemotron 3 Nano 30B-A3B", "nvidia-nemotron-3-nano-30b-a3b-bf16"),
         ("nvidia/Nemotron-Nano-12B-v2", "nvidia-nemotron-nano-12b-v2"),

@@ -17,7 +17,7 @@ def fakes(durations_s, *faults):
 def test_a_run_of_fakes_takes_what_their_calls_take_and_its_timeline_plays_again(tmp_path, monkeypatch):
     """On a clock that sleeping alone moves."""
     clock = Clock()
-    for module in ("executor.engines.fake", "executor.worker.worker", "executor.run"):
+    for module in ("executor.engines.fake", "executor.worker.worker", "executor.iterations"):
         monkeypatch.setattr(f"{module}.time", clock.module)
     durations_s = {"generate_sequences": 0.05, "update_actor": 0.03, "compute_reward": 0.02}
     timeline = run(job("ppo"), colocated("ppo"), config(), tmp_path, 1, engines=fakes(durations_s))[0]

@@ -55,6 +55,8 @@ ACTIVE = [
     ("llama-4-scout-17b-16e-instruct", 17, 0.5, True),
     ("llama-4-maverick-17b-128e-instruct", 17, 0.5, True),
     ("nvidia-nemotron-3-nano-30b-a3b-bf16", 3.6, 0.1, True),
+    ("nvidia-nemotron-3-super-120b-a12b-bf16", 12.7, 0.1, True),
+    ("nvidia-nemotron-3-ultra-550b-a55b-bf16", 55, 1.1, True),
 ]
 
 

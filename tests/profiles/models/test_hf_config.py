@@ -222,6 +222,10 @@ def test_nemotron_h_blocks() -> None:
     assert (shape.num_dense_layers, shape.num_moe_layers, shape.norms_per_layer) == (1, 1, 1)
     words = without(NEMOTRON_H, "hybrid_override_pattern") | {"layers_block_type": ["mamba", "mlp", "attention", "moe"]}
     assert read(without(words, "num_hidden_layers")) == shape
+    newer = words | {"layers_block_type": ["linear_attention", "mlp", "full_attention", "moe"]}
+    assert read(newer) == shape
+    narrow = read(NEMOTRON_H, moe_latent_size=12)
+    assert shape.moe is not None and narrow.moe == replace(shape.moe, latent=12)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +302,6 @@ BAD_CONFIGS: list[tuple[Any, str]] = [
     (NEMOTRON_H | {"hybrid_override_pattern": "M-X"}, "unknown kinds ['X']"),
     (NEMOTRON_H | {"hybrid_override_pattern": "M-"}, "layers_block_type has 2 entries"),
     (without(NEMOTRON_H, "hybrid_override_pattern"), "layers_block_type has 0 entries"),
-    (NEMOTRON_H | {"moe_latent_size": 8}, "moe_latent_size=8"),
     (QWEN3_NEXT | {"layer_types": ["linear_attention"]}, "layer_types has 1"),
     (QWEN3_NEXT | {"linear_num_value_heads": 3}, "v_heads=3 is not a multiple of k_heads=2"),
     (GPT_OSS | {"num_local_experts": 0}, "num_local_experts=0"),

@@ -48,6 +48,18 @@ def test_dense_counts() -> None:
     assert (DENSE.num_dense_layers, DENSE.num_moe_layers) == (3, 0)
 
 
+def test_experts_of_a_narrower_width() -> None:
+    """A token is projected down to 3 elements for its experts and up again; the shared ones see all 8."""
+    shape = replace(DENSE, moe=replace(MOE, latent=3))
+    assert (shape.expert_width, shape.expert_params) == (3, 3 * 3 * 5)
+    assert (shape.latent_params, shape.shared_expert_params) == (2 * 8 * 3, 3 * 8 * 6 + 8)
+    assert shape.moe_mlp_params == 4 * (8 + 1) + 4 * 45 + 48 + 152
+    assert replace(shape, mlp_bias=True).latent_params == 48 + 8 + 3
+    assert (replace(DENSE, moe=MOE).expert_width, DENSE.expert_width, DENSE.latent_params) == (8, 8, 0)
+    with pytest.raises(InputError, match="latent=0"):
+        replace(MOE, latent=0)
+
+
 @pytest.mark.parametrize(
     ("change", "per_layer"),
     [

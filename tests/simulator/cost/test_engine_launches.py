@@ -29,6 +29,13 @@ def test_norms_of_heads_quantisation_experts_and_latent_attention_are_operators_
     assert ratio("deepseek-v3", "nvfp4") > ratio("qwen3-235b-a22b", "fp8_block") > ratio("qwen3-235b-a22b")
 
 
+def test_layers_of_one_part_have_half_the_norms_and_collectives() -> None:
+    """52 layers of Nemotron-3-Nano: 23 Mamba mixers of 7 operators, 6 attentions of 3, 23 mixtures of 3 and 4."""
+    assert ratio("nvidia-nemotron-3-nano-30b-a3b-bf16") == pytest.approx((1 + 1 + (23 * 7 + 6 * 3 + 23 * 7) / 52) / 10)
+    super_ = (1 + 1 + (40 * 7 + 8 * 3 + 40 * (7 + 2)) / 88) / 10
+    assert ratio("nvidia-nemotron-3-super-120b-a12b-bf16") == pytest.approx(super_), "tokens projected down and up"
+
+
 def test_the_host_of_an_engine_takes_as_much_longer() -> None:
     """A step of a short prompt, which waits for launches alone."""
     from simulator.serving.prices import tabulate

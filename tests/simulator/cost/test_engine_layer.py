@@ -1,4 +1,4 @@
-"""Protects a layer of an inference engine: how it is split, what crosses nodes, and which cache kernels read."""
+"""Protects a layer of an inference engine: how it is split, what crosses nodes, and what kernels of old cost."""
 
 from dataclasses import replace
 
@@ -57,6 +57,16 @@ def test_attention_copies_share_sequences_and_not_heads() -> None:
     assert reduces[1] > 1.1 * reduces[0] / 2, "NCCL's latency, twice"
 
 
+def test_a_layer_that_is_one_part_alone_has_one_collective_and_one_norm() -> None:
+    """Nemotron-H's mixers, attention and experts are layers by themselves, each with one all-reduce behind it."""
+    facts, nano = h100(), load_model("nvidia-nemotron-3-nano-30b-a3b-bf16")
+    once = engine_comms.decode_all_reduce(facts, ROWS * nano.hidden * facts.activation_bytes, np.asarray([[8]]))
+    assert engine_comms.layer_reduces(facts, nano, layouts(8), ROWS).s == pytest.approx(once.s)
+    assert engine_comms.layer_reduces(facts, LLAMA, layouts(8), ROWS).s == pytest.approx(
+        2 * engine_comms.decode_all_reduce(facts, ROWS * LLAMA.hidden * facts.activation_bytes, np.asarray([[8]])).s
+    )
+
+
 def test_expert_parallel_reads_whole_experts() -> None:
     facts, few = h100(), np.asarray([[4.0]])
     for ep in (1, 8):
@@ -87,13 +97,6 @@ def test_an_engine_without_a_pause_is_held_back_by_its_power() -> None:
     table, held = (engine_layer.layer_work(facts, LLAMA, layouts(1), rows, "fp8", s).s[0] for s in (False, True))
     assert held[0] == pytest.approx(table[0])  # bound by memory
     assert held[1] > 1.05 * table[1]
-
-
-def test_fp8_cache_follows_per_tensor_checkpoints_where_the_engine_does() -> None:
-    facts = make_facts("grpo", device="h100-80gb-sxm", generation="tensorrt-llm@1.0")
-    assert engine_layer.kv_dtype(facts, "fp8") == "fp8"
-    assert engine_layer.kv_dtype(facts, "fp8_block") == engine_layer.kv_dtype(facts, "bf16") == "bf16"
-    assert engine_layer.kv_dtype(h100(), "fp8") == "bf16"
 
 
 def test_stages_hand_activations_on() -> None:

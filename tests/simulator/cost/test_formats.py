@@ -1,11 +1,12 @@
-"""Protects the formats of a checkpoint's parts: what four bits hold, and the bytes of one GPU that follow."""
+"""Protects the formats of a checkpoint's parts: what four bits hold, the bytes of one GPU that follow, the cache."""
 
 import pytest
 
 from profiles.models.catalogue import load_model
-from simulator.cost.formats import Formats, formats_of, weight_bytes
+from simulator.cost.formats import Formats, formats_of, kv_dtype, weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
+from tests.builders import make_facts
 
 
 def layouts(tp: int, attention_dp: int = 1) -> GenerationLayouts:
@@ -36,3 +37,10 @@ def test_weights_of_one_gpu() -> None:
     kimi = load_model("kimi-k2.5")
     assert 8 * 70e9 < weight_bytes(kimi, layouts(1), "int4") < 8 * 75e9  # 595 GB
     assert weight_bytes(oss, layouts(4, 4), "mxfp4") > weight_bytes(oss, layouts(4), "mxfp4")  # attention is copied
+
+
+def test_fp8_cache_follows_per_tensor_checkpoints_where_the_engine_does() -> None:
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation="tensorrt-llm@1.0")
+    assert kv_dtype(facts, "fp8") == "fp8"
+    assert kv_dtype(facts, "fp8_block") == kv_dtype(facts, "bf16") == "bf16"
+    assert kv_dtype(make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12"), "fp8") == "bf16"

@@ -7,10 +7,14 @@ import pytest
 
 from profiles.errors import NoBasisError
 from profiles.models.catalogue import load_model
-from profiles.records import Basis
+from profiles.records import Basis, Priced
 from simulator.cost import comms, moe
 from simulator.cost.compute import Batch
+from simulator.cost.engine_layer import copy_work, layer_work
+from simulator.cost.gemms import run_gemms
 from simulator.facts import ExpertDispatch, Facts, Implementation
+from simulator.plan.layouts import GenerationLayouts
+from simulator.plan.plan import GenerationLayout
 from tests.builders import MOE, TINY, make_facts
 
 SHAPE = load_model(MOE)  # 60 experts of 1408, 4 per token, shared 5632
@@ -211,3 +215,32 @@ def test_a_shared_expert_in_the_routed_kernel_has_its_configurations() -> None:
     assert spread == 1.0
     assert ratios("qwen3-235b-a22b") == ratios("deepseek-v3.2") == [1.0, 1.0]
     assert ratios("deepseek-v3", "bf16") == [1.0, 1.0], "configurations are of FP8 in blocks"
+
+
+SUPER = load_model("nvidia-nemotron-3-super-120b-a12b-bf16")
+assert SUPER.moe is not None
+WIDE = replace(SUPER, moe=replace(SUPER.moe, latent=None))
+"""The same experts in the hidden width, which is four times the one that they work in."""
+
+
+def test_experts_of_a_narrower_width_send_less_and_compute_less() -> None:
+    """The exchange carries the narrow rows alone; two small products come on top of the experts' smaller ones."""
+    facts = make_facts(model=MOE, nodes=2)
+    sent = [moe.dispatch_and_combine(facts, x, TOKENS, ONE, 16 * ONE).s[0] for x in (SUPER, WIDE)]
+    assert 3.0 < sent[1] / sent[0] <= 4.0
+    passes = [
+        sum(moe.experts_training(facts, x, batch(), ONE, ONE, 16 * ONE), Priced.zero()).s[0] for x in (SUPER, WIDE)
+    ]
+    assert 0.2 < passes[0] / passes[1] < 0.6
+
+
+@pytest.mark.parametrize("rows", [8.0, 4096.0])
+def test_an_engine_projects_tokens_to_the_experts_width_and_back(rows: float) -> None:
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12", model=MOE)
+    eight = GenerationLayouts.of([GenerationLayout(dp=1, tp=8, max_num_seqs=64, kv_cache_bytes=0)])
+    tokens = np.asarray([[rows]])
+    narrow, wide = (layer_work(facts, x, eight, tokens, "bf16").s[0, 0] for x in (SUPER, WIDE))
+    products = run_gemms(facts, tokens, [(np.asarray([[1024.0]]), np.asarray([[4096.0]]))] * 2, "bf16").s[0, 0]
+    assert products * SUPER.num_moe_layers / SUPER.num_layers < narrow < wide
+    copy = [copy_work(facts, x, eight, tokens, "bf16").s[0, 0] for x in (SUPER, WIDE)]
+    assert copy[0] - copy[1] == pytest.approx(products * 40 / 88, rel=0.2)
