@@ -96,4 +96,8 @@ def _load(folder: Path, changed_ns: int) -> DeviceProfile:
         digest.update(f"{name}:{card.sha256}".encode())
     found = DeviceProfile(spec, DeviceTables(folder, spec, cards), digest.hexdigest())
     other, _ = load_collectives_of(folder)
-    return found.with_links_of(load_device(other)) if other else found
+    if not other:
+        return found
+    if other == spec.name or other not in device_names():
+        raise FileFormatError(f"{folder / DEVICE_FILE}: collectives_of: {other!r} is no other device of the catalogue")
+    return found.with_links_of(load_device(other))

@@ -121,6 +121,23 @@ def test_a_card_that_names_unknown_kernels_is_refused(tmp_path: Path) -> None:
         load_device(tmp_path)
 
 
+def test_collectives_of_another_part_are_scaled_to_the_links_of_this_one() -> None:
+    """The L40S's own were measured without peer access; those of a PCIe 5.0 card stand in at half their rate."""
+    mine, other = (load_device(name) for name in ("l40s", "rtx-pro-6000"))
+    price, theirs = (device.collective("all_gather", 1 << 30, 8) for device in (mine, other))
+    assert price.weakest.item() == Basis.ANALYTIC
+    assert price.s.item() == pytest.approx(2 * theirs.s.item(), rel=0.01)
+    assert mine.gemm(4096, 4096, 4096).weakest.item() < Basis.ANALYTIC
+
+
+@pytest.mark.parametrize("other", ["l40s", "h1000", "../secrets"])
+def test_collectives_of_no_other_device_are_refused(tmp_path: Path, other: str) -> None:
+    card = yaml.safe_load((DATA / "l40s" / "device.yaml").read_text()) | {"collectives_of": other}
+    (tmp_path / "device.yaml").write_text(yaml.safe_dump(card))
+    with pytest.raises(FileFormatError, match="is no other device of the catalogue"):
+        load_device(tmp_path)
+
+
 def test_tables_of_a_device_without_any_are_refused(tmp_path: Path) -> None:
     for other in ("h800-80gb-sxm", "../secrets"):
         card = yaml.safe_load((DATA / "h800-80gb-sxm" / "device.yaml").read_text()) | {"tables_of": other}
