@@ -12,7 +12,7 @@ from simulator.plan.dataflow import STAGES, Stage
 from simulator.plan.timeline import Counts, PoolMemory, Span, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from executor.records import CallRecord
@@ -43,7 +43,7 @@ def timeline_of(
             place = f"{record.pool}/{record.rank}" if per_rank else record.pool
             grouped.setdefault((record.number, place), []).append(record)
     spans = [_span(place, found, stages, start_s) for (_, place), found in sorted(grouped.items())]
-    marked, shares = _critical(spans, end_s - start_s)
+    marked, shares = _critical(spans, end_s - start_s, {call.key: call.inputs for call in flow.calls})
     return Timeline(
         source="measured",
         iteration_s=end_s - start_s,
@@ -88,15 +88,23 @@ def _counts(records: Sequence[CallRecord]) -> Counts:
     )
 
 
-def _critical(spans: list[Span], iteration_s: float) -> tuple[list[Span], dict[Stage, float]]:
-    """Walk back from the last span, each time to the latest one that had ended; time between spans is ``other``."""
+def _critical(
+    spans: list[Span], iteration_s: float, inputs: Mapping[str, tuple[str, ...]]
+) -> tuple[list[Span], dict[Stage, float]]:
+    """Walk back from the last span, each time to the latest that it waited for; time between spans is ``other``.
+
+    A call waits for its inputs and for its pool. Calls of other pools that the controller started a moment earlier
+    are no part of its path. What waited for nothing on record (an iteration's first call, one whose inputs are of an
+    iteration before) follows whatever had ended.
+    """
     shares: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
-    at_s, critical = iteration_s, set()
+    at_s, critical, span = iteration_s, set(), None
     while True:
-        before = [i for i, span in enumerate(spans) if i not in critical and span.end_s <= at_s + _NEAR_S]
+        before = [i for i, other in enumerate(spans) if i not in critical and other.end_s <= at_s + _NEAR_S]
         if not before:
             break
-        latest = max(before, key=lambda i: spans[i].end_s)
+        waited = [i for i in before if span is None or spans[i].pool == span.pool or spans[i].call in inputs[span.call]]
+        latest = max(waited or before, key=lambda i: spans[i].end_s)
         span = spans[latest]
         critical.add(latest)
         shares["other"] += at_s - min(span.end_s, at_s)

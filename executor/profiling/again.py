@@ -117,7 +117,7 @@ def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) 
     if not wanted and any(row["engine"] != FAKE for row in rows.get("dispatch", ())):
         wanted = probes[:1]  # what lies between calls is the same for any model
     for probe in wanted:
-        yield host_contention.measure_host_contention(probe, request.dtype, ITERATIONS)
+        yield host_contention.measure_host_contention(probe, request.dtype, ITERATIONS, crowded=request.is_crowded)
 
 
 def _dispatch(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:

@@ -1,7 +1,8 @@
 """Calls of a rank alone on its host, and with a rank of another pool on it: host contention.
 
 These are runs of PPO behind a controller: all models on one rank; actor and reference on one and critic and reward on
-another; all models on two ranks of one pool. In the second, inference and training of the two pools go on at the same
+another; all models on two ranks of one pool; and, where that is more ranks than cores, each model on a rank of its own,
+of which three score at once. In the second, inference and training of the two pools go on at the same
 time, beside whatever else a run needs of the host. The third says what ``parallel_step`` says of ranks with GPUs of
 their own. What lies between the calls of the three is read off them, too. Times are those of a run's recorder. All are
 made twice, in turns.
@@ -34,15 +35,24 @@ CALLS = ("compute_values", "compute_ref_log_prob", "update_critic", "update_acto
 GENERATE = "generate_sequences"
 TOGETHER = (GENERATE, "compute_values", "compute_ref_log_prob", "update_actor")
 """Those of two ranks of a pool: without collectives, and with."""
+REWARD = "compute_reward"
+CROWD = ("compute_values", "compute_ref_log_prob", REWARD)
+"""Those that start at once where each model has a rank."""
 WARMUP = 5
 ROUNDS = 2
 SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), ("critic", "reward")))
 """Roles of each pool, with no neighbour and with one."""
+APART = (("actor",), ("critic",), ("reference",), ("reward",))
+"""The same, with three."""
 ENGINE = "torch-native"
 
 
-def measure_host_contention(probe: Probe, dtype: str, iterations: int) -> Iterator[tuple[str, Key, Summary]]:
-    """Yield tables, keys and times: of calls with 0 and 1 ``neighbours`` and on two ranks, and of what lies between.
+def measure_host_contention(
+    probe: Probe, dtype: str, iterations: int, *, crowded: bool = False
+) -> Iterator[tuple[str, Key, Summary]]:
+    """Yield tables, keys and times: of calls with ``neighbours`` and on two ranks, and of what lies between.
+
+    Neighbours are none and one, and three where the host is ``crowded`` by four ranks.
 
     ``InputError`` without Ray.
     """
@@ -51,9 +61,11 @@ def measure_host_contention(probe: Probe, dtype: str, iterations: int) -> Iterat
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
-        config = run_section(path, dtype, 2, "sorted-digits", "per-character")
+        plans = plans_of(probe, crowded=crowded)
+        ranks = max(plan.num_gpus for plan in plans)
+        config = run_section(path, dtype, ranks, "sorted-digits", "per-character")
         job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
-        measured = [(plan, run(job, plan, config, folder, iterations + WARMUP)) for plan in plans_of(probe) * ROUNDS]
+        measured = [(plan, run(job, plan, config, folder, iterations + WARMUP)) for plan in plans * ROUNDS]
     found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
     for plan, timelines in measured:
         for table, key, summary in _rows(probe, dtype, plan, timelines[WARMUP:]):
@@ -70,16 +82,24 @@ def _rows(probe: Probe, dtype: str, plan: Plan, timelines: Sequence[Timeline]) -
         times = [s.duration_s for t in timelines for s in t.spans if s.call == call]
         company: Key = {"neighbours": pools - 1} if alone else {"ranks": ranks}
         yield ROWS if alone else OF_RANKS, {**probe.key(dtype, call), **company}, summarise(times)
+    if pools > len(SETS):
+        return  # what lies between calls is read off ranks that have a core
     for part, summary in gaps(timelines, plan).items():
         yield BETWEEN_CALLS, {**dispatch_key("ray", probe.samples, ranks, pools, ENGINE), "part": part}, summary
 
 
-def plans_of(probe: Probe) -> list[Plan]:
-    """One rank, two pools of a rank, one pool of two ranks."""
+def plans_of(probe: Probe, *, crowded: bool = False) -> list[Plan]:
+    """One rank, two pools of a rank, one pool of two ranks; ``crowded``: four pools of a rank."""
     size = probe.samples, probe.micro_batch
-    return [*(ppo_plan(sets, *size) for sets in SETS), ppo_plan(SETS[0], *size, ranks=2)]
+    apart = [ppo_plan(APART, *size)] if crowded else []
+    return [*(ppo_plan(sets, *size) for sets in SETS), ppo_plan(SETS[0], *size, ranks=2), *apart]
 
 
 def calls_with(neighbours: int) -> tuple[str, ...]:
     """Calls that a run is measured for: generation never has a neighbour."""
-    return CALLS if neighbours else (GENERATE, *CALLS)
+    return {0: (GENERATE, *CALLS, REWARD), 1: CALLS, len(APART) - 1: CROWD}[neighbours]
+
+
+def neighbours_of(*, crowded: bool) -> tuple[int, ...]:
+    """With how many neighbours calls are measured."""
+    return (0, 1, len(APART) - 1) if crowded else (0, 1)

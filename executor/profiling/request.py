@@ -79,6 +79,11 @@ class Request:
         return self.device == "cpu" and "ray" in self.launchers and (os.cpu_count() or 1) >= 2 * self.threads
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether a rank for each of PPO's models is more ranks than cores; three of them score at once."""
+        return self.has_neighbours and (os.cpu_count() or 1) < 3 * self.threads
+
+    @property
     def most_case_s(self) -> float:
         """The longest single call that is worth its time."""
         return 0.03 if self.quick else 0.3

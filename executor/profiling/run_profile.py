@@ -254,16 +254,17 @@ class Profiler:
 
     def _host_contention(self) -> None:
         """A rank with one of another pool on its host; GPUs share nothing that calls would wait for."""
-        from executor.profiling.host_contention import ROWS, calls_with, measure_host_contention
+        from executor.profiling.host_contention import ROWS, calls_with, measure_host_contention, neighbours_of
 
         if not self.request.has_neighbours:
             return
         for i, probe in enumerate(host_contention_probes(self.request)):
-            keys = [{**probe.key(self.request.dtype, call), "neighbours": n} for n in (0, 1) for call in calls_with(n)]
+            numbers, crowded = neighbours_of(crowded=self.request.is_crowded), self.request.is_crowded
+            keys = [{**probe.key(self.request.dtype, call), "neighbours": n} for n in numbers for call in calls_with(n)]
             if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
                 continue
             try:
-                for table, key, found in measure_host_contention(probe, self.request.dtype, 20):
+                for table, key, found in measure_host_contention(probe, self.request.dtype, 20, crowded=crowded):
                     self.journal.add(table, key, found)
             except (RuntimeError, ImportError, HybridmapError) as error:
                 for key in keys:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.stats import trim_mean
 
 from hybridmap.calibration.between import before_calls, between
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MOST_BINS, LEAST_PER_BIN = 6, 5
 """Steps of like length are one case each."""
 LEAST_S = 1e-3
+EACH_END = 0.25
+"""Share of steps, the fastest and the slowest, that say nothing of how long calls usually take."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,11 @@ def _at_lengths(facts: Facts, steps: Sequence[LoggedStep], lengths: LearnedLengt
 
 
 def observed(cases: Sequence[tuple[Case, list[LoggedStep]]], groups: Sequence[tuple[str, ...]]) -> list[Observation]:
-    """Mean seconds of each group of calls in each case, with the error of the mean."""
+    """Seconds of each group of calls in each case, with their error.
+
+    They are the mean of the middle half: a step in which the machine did something else says nothing of the next ones,
+    and the mean of ten with two of those is as far off as what is to be learned.
+    """
     out = []
     for i, (_, steps) in enumerate(cases):
         for group in groups:
@@ -179,7 +186,7 @@ def observed(cases: Sequence[tuple[Case, list[LoggedStep]]], groups: Sequence[tu
             seconds = every[~far_off(every)]
             if not len(seconds):
                 continue
-            mean = float(np.mean(seconds))
+            mean = float(trim_mean(seconds, EACH_END))
             out.append(Observation(i, group, mean, _error(seconds, mean)))
     return out
 

@@ -107,8 +107,11 @@ def import_run(
     if model_config is not None:
         models = {"actor": str(model_config.resolve()), "reference": str(model_config.resolve())} | models
     read = reader.read(config, variables)
+    calibration = calibration or _layer_beside(config)
     if log is not None:
         mean_response, prompt_tokens = lengths_of(log, mean_response, prompt_tokens)
+    elif calibration is not None:
+        mean_response, prompt_tokens = _learned_lengths(calibration, mean_response, prompt_tokens)
     given = Given(device, gbps, mean_response, prompt_tokens, models)
     imported = _imported(reader, read, given, allow_download)
     if calibration is not None:
@@ -174,6 +177,26 @@ def lengths_of(log: Path, mean_response: int | None, prompt_tokens: float | None
         raise InputError(f"{log}: says nothing of response lengths; give --mean-response-length")
     mean = mean_response if found.response_mean is None else mean_response or max(1, round(found.response_mean))
     return mean, prompt_tokens or found.prompt_mean or None
+
+
+def _layer_beside(config: Path) -> Path | None:
+    """The calibration in the folder of a script, as a job takes the one in its own."""
+    from profiles.calibration import CALIBRATION_FILE
+
+    beside = config.parent / CALIBRATION_FILE
+    return beside if beside.is_file() else None
+
+
+def _learned_lengths(
+    layer: Path, mean_response: int | None, prompt_tokens: float | None
+) -> tuple[int | None, float | None]:
+    """Means that a calibration learned, for what was not given otherwise; a file that is none is named later."""
+    from profiles.calibration import read_calibration
+
+    learned = read_calibration(layer).lengths if layer.is_file() else None
+    if learned is None:
+        return mean_response, prompt_tokens
+    return mean_response or max(1, round(learned.response_mean)), prompt_tokens or learned.prompt_mean or None
 
 
 def name_values(option: str, expected: str, texts: Sequence[str]) -> dict[str, str]:

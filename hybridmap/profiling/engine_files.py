@@ -10,6 +10,8 @@ import numpy as np
 from hybridmap.profiling.dispatch_facts import MEANINGS as OF_DISPATCH
 from hybridmap.profiling.dispatch_facts import dispatch_seconds
 from hybridmap.profiling.engine_fit import PROBE_KEYS, Engines, Fit, fit_constants, fit_together, fit_wake
+from hybridmap.profiling.neighbour_facts import MEANINGS as OF_NEIGHBOURS
+from hybridmap.profiling.neighbour_facts import neighbour_slowdowns
 from profiles.atomic_write import write_atomically
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.engine_names import FOLDER, GENERATION, TRAINING, VERSION
@@ -31,6 +33,8 @@ ACCUMULATE_BYTES = 12.0
 """Per parameter of a micro-batch: gradient and sum read, sum written, in fp32."""
 NOT_MEASURED = "not measured"
 """Source of a constant that no row of this machine gave."""
+LATER = "each further rank of a call starts so much later"
+MEETING = "ranks waiting for each other at a collective"
 
 MEANINGS = {
     "attention_ratio": "decode attention with its mask and repeated KV heads over table attention_decode",
@@ -61,7 +65,7 @@ class EngineFits:
 def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, Sequence[Row]]) -> EngineFits:
     """Write both files into ``folder/engines``; ``rows`` by table, without failed ones."""
     out = folder / FOLDER
-    training = _training_facts(rows)
+    training = _training_facts(rows) | _neighbour_facts(rows.get("neighbour_step", ()), device.spec.gpus_per_node)
     generation = _generation_facts(rows, device)
     write_atomically(out / TRAINING, _text(_training_file(training), rows))
     write_atomically(out / GENERATION, _text(_generation_file(generation), rows))
@@ -81,13 +85,13 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         engines = Engines(
             device, load_training_engine(str(out / TRAINING)), load_generation_engine(str(out / GENERATION))
         )
-        skew_s, meeting_s = fit_together(together, engines)
+        found = fit_together(together, engines)
         source = f"fit on {len(together)} calls of two ranks timed here"
-        training["start_skew_s"] = _fact(
-            skew_s, "s", "each further rank of a call starts so much later", source, "fitted"
-        )
-        training["meeting_s"] = _fact(meeting_s, "s", "ranks waiting for each other at a collective", source, "fitted")
+        generation["start_skew_s"] = _fact(found.generation_skew_s, "s", LATER, source, "fitted")
+        training["start_skew_s"] = _fact(found.training_skew_s, "s", LATER, source, "fitted")
+        training["meeting_s"] = _fact(found.meeting_s, "s", MEETING, source, "fitted")
         write_atomically(out / TRAINING, _text(_training_file(training), rows))
+        write_atomically(out / GENERATION, _text(_generation_file(generation), rows))
     return EngineFits(*fits)
 
 
@@ -131,9 +135,8 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "small_reduces_per_step": _fact(4, "calls", "all-reduces of counts, norms and metrics in a step", counted),
         "export_s_per_tensor": _fact(0, "s", "no weights are handed over by name", counted),
         "meetings_per_step": _fact(4, "meetings", "collectives of a step before which ranks computed", counted),
-        "meeting_s": _fact(0.0, "s", "ranks waiting for each other at a collective", NOT_MEASURED),
-        "start_skew_s": _fact(0.0, "s", "each further rank of a call starts so much later", NOT_MEASURED),
-        "neighbour_slowdown": _beside_another(rows.get("neighbour_step", ())),
+        "meeting_s": _fact(0.0, "s", MEETING, NOT_MEASURED),
+        "start_skew_s": _fact(0.0, "s", LATER, NOT_MEASURED),
         "wake_s": _waking(rows, generation=False),
         **_dispatch_facts(rows.get("dispatch", ())),
     }
@@ -149,21 +152,12 @@ def _dispatch_facts(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     return out
 
 
-def _beside_another(rows: Sequence[Row]) -> dict[str, Any]:
-    """How much longer the calls of a probe take together while a rank of another pool works."""
-    names = sorted(PROBE_KEYS)
-    spent: dict[tuple[Any, ...], dict[int, dict[str, float]]] = {}
-    for row in rows:
-        probe = spent.setdefault(tuple(row[n] for n in names), {0: {}, 1: {}})
-        probe[row["neighbours"]][row["call"]] = float(row["latency_s"])
-    ratios = [
-        sum(beside.values()) / sum(alone[call] for call in beside)
-        for alone, beside in ((p[0], p[1]) for p in spent.values())
-        if beside and beside.keys() <= alone.keys()
-    ]
-    source = f"median of {len(ratios)} pairs of runs in table neighbour_step" if ratios else NOT_MEASURED
-    meaning = "a call beside one of another rank of the host, over the same call alone"
-    return _fact(max(float(np.median(ratios)), 1.0) if ratios else 1.0, "ratio", meaning, source)
+def _neighbour_facts(rows: Sequence[Row], num_cores: int) -> dict[str, dict[str, Any]]:
+    out = {}
+    for name, (ratio, probes) in neighbour_slowdowns(rows, num_cores).items():
+        source = f"median of {probes} probes of table neighbour_step" if probes else NOT_MEASURED
+        out[name] = _fact(ratio, "ratio", OF_NEIGHBOURS[name], source)
+    return out
 
 
 def _add_waking(

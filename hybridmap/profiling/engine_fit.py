@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from hybridmap.profiling.probe_prices import price_of, probe_facts
+from hybridmap.profiling.probe_prices import ROLE_OF, price_of, probe_facts
 from profiles.models.probe_models import is_ours
 
 if TYPE_CHECKING:
@@ -155,28 +155,47 @@ def fit_wake(rows: Sequence[Row], engines: Engines, kind: str) -> float | None:
 
     ``None`` without such rows.
     """
-    mine = [r for r in rows if not r["neighbours"] and (r["call"] == "generate_sequences") == (kind == "generation")]
+    priced = [r for r in rows if not r["neighbours"] and r["call"] in ROLE_OF]
+    mine = [r for r in priced if (r["call"] == "generate_sequences") == (kind == "generation")]
     rest = [float(row["latency_s"]) - engines.price(row, kind, {}) for row in mine]
     return max(float(np.median(rest)), 0.0) if rest else None
 
 
-def fit_together(rows: Sequence[Row], engines: Engines) -> tuple[float, float]:
-    """Start skew and meeting time, seconds, from calls of several ranks; nothing else is fitted here.
+@dataclass(frozen=True)
+class Together:
+    """Seconds that ranks of a call start apart, by engine, and that they wait for each other at a meeting."""
+
+    generation_skew_s: float
+    training_skew_s: float
+    meeting_s: float
+
+
+def fit_together(rows: Sequence[Row], engines: Engines) -> Together:
+    """Start skews and meeting time from calls of several ranks; nothing else is fitted here.
 
     Generation and scoring have no collective between data-parallel ranks, so what they take longer than their share
-    alone is skew; what an update takes longer beyond that is waiting, shared out over the meetings of its steps.
+    alone is skew: generation's is its own, since it follows the hand-over of weights and ends when its slower rank
+    does. What an update takes longer beyond scoring's is waiting, shared out over the meetings of its steps.
     """
-    skews, meetings = [], []
-    for row in rows:
-        rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"])
-        if not is_update(row):
-            skews.append(rest / (row["ranks"] - 1))
-    skew_s = max(float(np.median(skews)), 0.0) if skews else 0.0
-    for row in rows:
-        if is_update(row):
-            rest = float(row["latency_s"]) - engines.price_on(row, row["ranks"]) - skew_s * (row["ranks"] - 1)
-            meetings.append(rest / (row["minibatches"] * engines.training.meetings_per_step))
-    return skew_s, max(float(np.median(meetings)), 0.0) if meetings else 0.0
+    late = [(row["call"], _beyond_share(row, engines) / (row["ranks"] - 1)) for row in rows if not is_update(row)]
+    generating = [s for call, s in late if call == "generate_sequences"]
+    scoring = [s for call, s in late if call != "generate_sequences"]
+    skew_s = max(float(np.median(scoring or generating)), 0.0) if scoring or generating else 0.0
+    meetings = [
+        (_beyond_share(row, engines) - skew_s * (row["ranks"] - 1))
+        / (row["minibatches"] * engines.training.meetings_per_step)
+        for row in rows
+        if is_update(row)
+    ]
+    return Together(
+        generation_skew_s=max(float(np.median(generating)), 0.0) if generating else skew_s,
+        training_skew_s=skew_s,
+        meeting_s=max(float(np.median(meetings)), 0.0) if meetings else 0.0,
+    )
+
+
+def _beyond_share(row: Row, engines: Engines) -> float:
+    return float(row["latency_s"]) - engines.price_on(row, row["ranks"])
 
 
 def is_update(row: Row) -> bool:

@@ -22,6 +22,9 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]| \[repeated \d+x across cluster\]
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf"
 _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})(?:, device='[\w:]+')?\)?"
 
+_WORDS = ("step:", "perf ", "Global step ", "•", "= Step", " - timing_s/")
+"""A line without one of them is no part of a record, as most of a console's are not."""
+
 _VERL = re.compile(r"(?<![A-Za-z_/])step:(\d{1,9}) - ")
 _VERL_PAIR = re.compile(rf"([\w@.-]+(?:/[\w@.-]+)+):{_WRAPPED}$")
 """No text can be read in two ways: a cut line of 600 characters once took hours."""
@@ -45,6 +48,8 @@ class Console:
     def events(self, lines: Iterable[str]) -> Iterator[Event]:
         """The metrics that are known, in the order of the lines."""
         for raw in (part for line in lines for part in line.split("\r")):  # as progress bars end theirs
+            if not any(word in raw for word in _WORDS):
+                continue
             line = _CONTROL.sub("", raw[:MOST_LINE]).rstrip()
             if _VERL.search(line) is not None:
                 for step, text in _records(_VERL, line):

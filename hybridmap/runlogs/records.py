@@ -42,7 +42,8 @@ class LoggedStep:
     """One step. ``seconds`` by call (names of ``simulator.plan.dataflow``), and of ``step``, ``validation``, ...
 
     ``memory_gib`` is the most that PyTorch had reserved on a GPU, ``allocated_gib`` what of it was in use, GiB.
-    ``between_s`` are the seconds in which no call ran, where the log says when calls began and ended.
+    ``between_s`` are the seconds in which no call of the critical path ran, where the log says when calls began and
+    ended.
     """
 
     number: int

@@ -11,6 +11,7 @@ from profiles.calibration import CALLS, FACTORS, factors_of_calls
 from simulator.calibration.factors import Belief, calibrated, calibration_of
 from simulator.calibration.posterior import WHOLE, Observation, Posterior, fit_to
 from simulator.plan.dataflow import CONTROLLER
+from simulator.play.host_contention import shared_host
 from simulator.play.simulate import price_calls, scheduled
 
 if TYPE_CHECKING:
@@ -49,10 +50,14 @@ class Prices:
     def seconds(self, observed: Observation, log_factors: Floats) -> float:
         """Predicted seconds of what was observed."""
         case = self.cases[observed.case]
-        if observed.calls != (WHOLE,):
-            return together_s(case.plan, case.facts, self.calls_s(observed.case, log_factors, observed.calls))
-        calls = self.calls_s(observed.case, log_factors)
-        return max(record.end_s for record in scheduled(case.plan, case.facts, calls))
+        if observed.calls == (WHOLE,):
+            calls = self.calls_s(observed.case, log_factors)
+            return max(record.end_s for record in scheduled(case.plan, case.facts, calls))
+        # where ranks share a host, what other pools do at the same time is in a call's measured time
+        alone = shared_host(case.facts) is None
+        calls = self.calls_s(observed.case, log_factors, observed.calls if alone else ())
+        met = calls if alone else in_company(case.plan, case.facts, calls)
+        return together_s(case.plan, case.facts, {key: met[key] for key in observed.calls})
 
     def same_run(self, one: int, other: int) -> bool:
         """Whether two cases are one plan, at different lengths."""
@@ -170,6 +175,15 @@ def together_s(plan: Plan, facts: Facts, seconds: Mapping[str, float]) -> float:
 
 
 def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:
-    """Seconds of every call of a plan alone, and of ``WHOLE`` the iteration, as ``simulate`` prices them."""
+    """Seconds of every call of a plan, and of ``WHOLE`` the iteration, as ``simulate`` has them."""
     calls = {key: float(cost.time.s) for key, cost in price_calls(plan, facts).items()}
-    return calls | {WHOLE: max(record.end_s for record in scheduled(plan, facts, calls))}
+    whole_s = max(record.end_s for record in scheduled(plan, facts, calls))
+    return in_company(plan, facts, calls) | {WHOLE: whole_s}
+
+
+def in_company(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of every call of a plan among the calls that it meets; as given where ranks share no host."""
+    if shared_host(facts) is None:
+        return dict(alone_s)
+    records = scheduled(plan, facts, alone_s)
+    return {call.key: r.end_s - r.start_s for call, r in zip(facts.dataflow.calls, records, strict=True)}

@@ -84,7 +84,8 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
         Seconds times the calibration's factor, what it says each sample takes beside, and dispatch, ``[C]``.
     """
     others = num_gpus - 1.0  # ranks start one after the other
-    late = Cost.of_compute(facts.training.priced(start_skew_s=others))
+    runs = facts.generation if call.kind == "generate" else facts.training
+    late = Cost.of_compute(runs.priced(start_skew_s=others))
     beside_s = facts.calibration.seconds_per_sample.get(call.api, 0.0) * facts.workload.num_samples
     dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, dispatch_pool_rank_s=others))
     whole = (cost + late) * facts.correction(call.api) + dispatch

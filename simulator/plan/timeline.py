@@ -113,12 +113,8 @@ class Timeline(Sealed):
 
     @property
     def between_s(self) -> float:
-        """Seconds of the iteration in which no call ran."""
-        covered_s, until_s = 0.0, 0.0
-        for start_s, end_s in sorted((span.start_s, span.end_s) for span in self.spans):
-            covered_s += max(end_s - max(start_s, until_s), 0.0)
-            until_s = max(until_s, end_s)
-        return self.iteration_s - covered_s
+        """Seconds of the iteration in which no call of its critical path ran."""
+        return self.iteration_s - sum(span.duration_s for span in self.spans if span.critical)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a span, in call order: its fields, ``duration_s``, and ``basis_KIND`` per kind of evidence."""

@@ -35,11 +35,14 @@ class SharedHost:
         A call while another rank runs one, over the same call alone; at least 1.
     further_rank_s
         What each rank beyond the first adds before a call, also one of another pool: one more process on the host.
+    crowded_slowdown
+        What a call that has been among more ranks than cores takes beyond fair turns, all of it; at least 1.
     """
 
     num_cores: int
     neighbour_slowdown: float
     further_rank_s: float = 0.0
+    crowded_slowdown: float = 1.0
 
     def stretch(self, ranks: int) -> float:
         """How much longer a call takes while ``ranks`` ranks compute."""
@@ -63,7 +66,8 @@ def shared_host(facts: Facts) -> SharedHost | None:
     if facts.device.spec.kind != "cpu":
         return None
     engine = facts.training
-    return SharedHost(facts.device.spec.gpus_per_node, max(engine.neighbour_slowdown, 1.0), engine.dispatch_rank_s)
+    slower, crowded = max(engine.neighbour_slowdown, 1.0), max(engine.crowded_slowdown, 1.0)
+    return SharedHost(facts.device.spec.gpus_per_node, slower, engine.dispatch_rank_s, crowded)
 
 
 def stretched(
@@ -99,12 +103,14 @@ def _one(host: SharedHost, records: Sequence[Scheduled], alone_s: float, ranks: 
     edges = {me.start_s, me.end_s}
     for record in records:
         edges |= {t for t in (record.start_s, record.end_s) if me.start_s < t < me.end_s}
-    times, total = sorted(edges), 0.0
+    times, total, most = sorted(edges), 0.0, ranks[i]
     for start_s, end_s in itertools.pairwise(times):
         busy = sum(n for r, n in zip(records, ranks, strict=True) if r.start_s <= start_s and end_s <= r.end_s)
         total += (end_s - start_s) / host.stretch(busy)
+        most = max(most, busy)
     done = total * host.stretch(ranks[i]) / (me.end_s - me.start_s)  # share of a second's work that a second does
-    return alone_s / done
+    crowded = most > max(host.num_cores, ranks[i])
+    return alone_s / done * (host.crowded_slowdown if crowded else 1.0)
 
 
 def settle(

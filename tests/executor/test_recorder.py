@@ -61,6 +61,16 @@ def test_stage_times_follow_the_critical_path_and_add_up():
     ]
 
 
+def test_a_call_of_another_pool_that_only_began_earlier_is_not_what_one_waited_for():
+    generate = record(1, "generate_sequences", "A", 0, 0.0, 1.0)
+    score, value = record(2, "compute_reward", "B", 0, 1.0, 1.5), record(3, "compute_values", "C", 0, 2.0, 4.0)
+    timeline = timeline_of([generate, score, value], FLOW, 1000.0, 1004.0, tokens=50, num_gpus=3)
+    assert timeline.stages == {"generation": 1.0, "preparation": 2.0, "other": 1.0}
+    on_its_pool = record(3, "compute_values", "B", 0, 2.0, 4.0)
+    timeline = timeline_of([generate, score, on_its_pool], FLOW, 1000.0, 1004.0, tokens=50, num_gpus=2)
+    assert timeline.stages == {"generation": 1.0, "preparation": 2.5, "other": 0.5}
+
+
 @given(st.lists(st.tuples(st.sampled_from(FLOW.calls), st.floats(0, 9), st.floats(0, 5)), max_size=12))
 def test_stage_times_add_up_whatever_ran(calls):
     records = [record(i, call.key, "A", 0, start, start + length) for i, (call, start, length) in enumerate(calls)]

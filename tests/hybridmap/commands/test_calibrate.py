@@ -203,3 +203,15 @@ def test_what_if_and_import_are_priced_with_a_layer_too(learned, run, tmp_path):
     assert json.loads(run(*asked, *layer).stdout)["base"]["iteration_s"] == beside
     words = ("import", SCRIPT, "--device", "h100-80gb-sxm", "--log", LOG, "--out", tmp_path / "i")
     assert "from what the calibration leaves open" in run(*words, *layer).stdout
+
+
+def test_an_import_takes_lengths_from_the_layer_that_prices_it(learned, run, tmp_path):
+    """A layer knows how long responses are: priced at the limit, a run of 88 s would seem to take 450."""
+    script = shutil.copy(SCRIPT, tmp_path / "run.sh")
+    words = ("--device", "h100-80gb-sxm", "--out", tmp_path / "i")
+    beside = run("import", script, *words)
+    assert "from what the calibration leaves open" in beside.stdout
+    assert "reach the limit" not in beside.stdout
+    assert int(re.search(r"your run takes about (\d+) s", beside.stdout)[1]) == pytest.approx(88, abs=4)
+    given = run("import", SCRIPT, *words, "--calibration", tmp_path / "calibration.yaml")
+    assert given.stdout.splitlines()[0] == beside.stdout.splitlines()[0]

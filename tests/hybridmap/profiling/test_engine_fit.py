@@ -9,7 +9,7 @@ import pytest
 from executor.profiling.engine_step import CALLS, Probe
 from executor.profiling.probes import SMALL_WORK
 from hybridmap.profiling.engine_files import write_engine_files
-from hybridmap.profiling.engine_fit import Engines, fit_constants, fit_together, fit_wake
+from hybridmap.profiling.engine_fit import Engines, Together, fit_constants, fit_together, fit_wake
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.models.probe_models import is_ours, tiny_config
@@ -80,15 +80,24 @@ def test_a_few_disturbed_rows_do_not_pull(engines: Engines) -> None:
     assert np.median(errors) < 0.02
 
 
-def test_waiting_of_two_ranks_is_skew_and_meetings(engines: Engines) -> None:
+def test_waiting_of_two_ranks_is_skew_of_either_engine_and_meetings(engines: Engines) -> None:
     engines = replace(engines, training=replace(engines.training, meetings_per_step=4))
-    slow = replace(engines, training=replace(engines.training, meeting_s=3e-4, start_skew_s=2e-3))
+    slow = Engines(
+        engines.device,
+        replace(engines.training, meeting_s=3e-4, start_skew_s=2e-3),
+        replace(engines.generation, start_skew_s=5e-3),
+    )
     made = []
     for call in ("generate_sequences", "compute_values", "update_actor"):
         row = {**Probe(tiny_config(layers=2, hidden=64), 64, 4, 1, 16, 2).key("bf16", call), "ranks": 2}
         made.append({**row, "latency_s": slow.price_on(row, 2)})
-    skew_s, meeting_s = fit_together(made, engines)
-    assert skew_s == pytest.approx(2e-3, rel=0.01) and meeting_s == pytest.approx(3e-4, rel=0.01)
+    expected = Together(5e-3, 2e-3, 3e-4)
+    for name in ("generation_skew_s", "training_skew_s", "meeting_s"):
+        assert getattr(fit_together(made, engines), name) == pytest.approx(getattr(expected, name), rel=0.01)
+    assert fit_together(made[1:], engines).generation_skew_s == pytest.approx(2e-3, rel=0.01), (
+        "nothing says it is another"
+    )
+    assert fit_together([], engines) == Together(0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", ["training", "generation"])

@@ -19,7 +19,7 @@ from simulator.calibration.fit import Case, Prices, fit
 from simulator.calibration.posterior import SINGLE_STEP_ERROR, WHOLE, Observation, fit_to
 from simulator.play.left_open import PLAN_ERROR
 from simulator.play.simulate import simulate
-from tests.builders import make_facts, make_plan, workload
+from tests.builders import TINY, make_facts, make_plan, workload
 
 NOISE = 0.03
 LENGTHS = (256, 1024)
@@ -55,6 +55,18 @@ def test_calls_that_were_timed_together_take_turns_in_a_pool_and_run_at_once_in_
         alone = prices.calls_s(0, np.zeros(len(FACTORS)), keys)
         together_s = prices.seconds(Observation(0, keys, 1.0), np.zeros(len(FACTORS)))
         assert together_s == pytest.approx(sum(alone.values()) if len(sets) == 1 else max(alone.values()))
+
+
+def test_calls_that_slowed_each_other_down_teach_no_slower_prices():
+    """Two pools on one host: what a call measures has its neighbour in it, and so has its price."""
+    facts = make_facts("ppo", TINY, work=workload(32, 128, 128))
+    training = replace(facts.training, neighbour_slowdown=1.3)
+    host = replace(facts, device=replace(facts.device, spec=replace(facts.device.spec, kind="cpu")), training=training)
+    plan = make_plan(host, (("actor", "reference"), ("critic", "reward")), (1, 1))
+    spans = simulate(plan, host).spans
+    seen = [Observation(0, (s.call,), s.duration_s, NOISE) for s in spans if s.role != "controller" and s.duration_s]
+    belief, _ = fit([Case(plan, host)], seen)
+    assert belief.log_factors == pytest.approx(0.0, abs=1e-6)
 
 
 def test_seconds_at_any_length_are_told_from_a_factor_and_stay_where_lengths_change():

@@ -61,6 +61,17 @@ def test_no_call_gets_faster_in_company(seconds, slowdown, cores):
     assert all(now >= alone * (1 - 1e-9) for now, alone in zip(found, seconds, strict=True))
 
 
+def test_a_call_that_was_in_a_crowd_takes_longer_all_of_it():
+    """Three calls on two cores: all of the long one is longer, though for its second half it has a core of its own."""
+    fair, crowd = (SharedHost(2, 1.0, crowded_slowdown=x) for x in (1.0, 1.2))
+    seconds = [2.0, 2.0, 1.0]
+    records = run_events([Task(str(i), f"pool {i}", s, ()) for i, s in enumerate((2.5, 2.5, 1.5))])
+    by_turns = stretched(fair, records, seconds, [1, 1, 1])
+    assert stretched(crowd, records, seconds, [1, 1, 1]) == pytest.approx([1.2 * s for s in by_turns])
+    assert stretched(crowd, records[:2], seconds[:2], [1, 1]) == pytest.approx(seconds[:2])
+    assert stretched(crowd, records[:1], seconds[:1], [4]) == seconds[:1], "its own ranks are in its time already"
+
+
 def test_pools_of_a_cpu_share_it_and_pools_of_gpus_do_not():
     facts = make_facts("ppo", TINY, work=workload(32, 128, 128))
     plan = make_plan(facts, (("actor", "reference"), ("critic", "reward")), (1, 1))

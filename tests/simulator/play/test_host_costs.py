@@ -74,6 +74,7 @@ def test_fixed_costs_count_calls_steps_and_passes() -> None:
 
 def test_dispatch_and_skew_are_part_of_every_call() -> None:
     plain, late = facts(), with_training(facts(), dispatch_s=1.0, start_skew_s=0.5)
+    late = replace(late, generation=replace(late.generation, start_skew_s=0.5))
     for key, before in seconds(plain, dp=4).items():
         assert seconds(late, dp=4)[key] - before == pytest.approx(1.0 + 3 * 0.5)
 

@@ -1,0 +1,75 @@
+"""What ranks of one host cost each other, as facts of the trainer's file: from table ``neighbour_step``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybridmap.profiling.engine_fit import PROBE_KEYS
+from simulator.play.event_queue import Task, run_events
+from simulator.play.host_contention import SharedHost, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Row = Mapping[str, Any]
+    Times = dict[int, dict[str, float]]
+
+MEANINGS = {
+    "neighbour_slowdown": "a call beside one of another rank of the host, over the same call alone",
+    "crowded_slowdown": "a call among more ranks than cores, over what fair turns make of it",
+}
+FAR = 3
+"""Neighbours of a rank where each of PPO's models has one."""
+
+
+def neighbour_slowdowns(rows: Sequence[Row], num_cores: int) -> dict[str, tuple[float, int]]:
+    """Ratios by constant, and the probes that each rests on; 1 where there are none.
+
+    Parameters
+    ----------
+    rows
+        Of table ``neighbour_step``.
+    num_cores
+        Of the host: with more ranks than that a call waits for its turn.
+    """
+    probes = _by_probe(rows)
+    beside = [r for times in probes if (r := _beside_another(times)) is not None]
+    slower = max(float(np.median(beside)), 1.0) if beside else 1.0
+    host = SharedHost(num_cores, slower)
+    crowded = [r for times in probes if (r := _in_a_crowd(times, host)) is not None]
+    return {
+        "neighbour_slowdown": (slower, len(beside)),
+        "crowded_slowdown": (max(float(np.median(crowded)), 1.0) if crowded else 1.0, len(crowded)),
+    }
+
+
+def _by_probe(rows: Sequence[Row]) -> list[Times]:
+    """Seconds of each probe's calls by number of neighbours."""
+    names = sorted(PROBE_KEYS)
+    found: dict[tuple[Any, ...], Times] = {}
+    for row in rows:
+        probe = found.setdefault(tuple(row[n] for n in names), {})
+        probe.setdefault(int(row["neighbours"]), {})[str(row["call"])] = float(row["latency_s"])
+    return list(found.values())
+
+
+def _beside_another(times: Times) -> float | None:
+    """How much longer the calls of a probe take together while a rank of another pool works."""
+    alone, beside = times.get(0, {}), times.get(1, {})
+    if not beside or not beside.keys() <= alone.keys():
+        return None
+    return sum(beside.values()) / sum(alone[call] for call in beside)
+
+
+def _in_a_crowd(times: Times, host: SharedHost) -> float | None:
+    """How much longer the slowest of more calls than cores, started at once, takes than by fair turns."""
+    crowd = times.get(FAR, {})
+    alone = {call: times.get(0, {}).get(call, 0.0) for call in crowd}
+    if len(crowd) <= host.num_cores or min(alone.values()) <= 0.0:
+        return None
+    fair = settle(
+        host, alone, dict.fromkeys(alone, 1), lambda s: run_events([Task(key, key, s[key], ()) for key in alone])
+    )
+    return max(crowd.values()) / max(fair.values())

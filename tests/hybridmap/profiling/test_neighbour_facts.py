@@ -1,0 +1,36 @@
+"""Protects what rows say of ranks that share a host: how much one neighbour slows a call, and a crowd."""
+
+import pytest
+
+from executor.profiling.engine_step import Probe
+from hybridmap.profiling.neighbour_facts import FAR, neighbour_slowdowns
+from profiles.models.probe_models import tiny_config
+
+PROBE = Probe(tiny_config(layers=2, hidden=32), 32, 4, 3, 16, 2)
+
+
+def row(call: str, neighbours: int, latency_s: float, samples: int = 32) -> dict[str, object]:
+    return {**PROBE.key("fp32", call), "samples": samples, "neighbours": neighbours, "latency_s": latency_s}
+
+
+def test_the_slowdown_is_that_of_a_probes_calls_together() -> None:
+    times = {"update_actor": (3.0, 3.6), "compute_values": (1.0, 1.6)}
+    rows = [row(call, n, seconds) for call, pair in times.items() for n, seconds in enumerate(pair)]
+    assert neighbour_slowdowns(rows, 2)["neighbour_slowdown"] == (pytest.approx(1.3), 1)
+    generation = row("generate_sequences", 0, 50.0)
+    assert neighbour_slowdowns([*rows, generation], 2)["neighbour_slowdown"] == (pytest.approx(1.3), 1)
+    half = row("update_actor", 1, 9.0, samples=64)
+    assert neighbour_slowdowns([*rows, half], 2)["neighbour_slowdown"] == (pytest.approx(1.3), 1), (
+        "its other half failed"
+    )
+    assert set(neighbour_slowdowns([], 2).values()) == {(1.0, 0)}
+
+
+@pytest.mark.parametrize(("measured_s", "ratio"), [(2.5, 1.0), (3.0, 1.2), (2.0, 1.0)])
+def test_a_crowd_costs_what_its_longest_call_takes_beyond_fair_turns(measured_s: float, ratio: float) -> None:
+    """Three calls of 2, 2 and 1 s on two cores take 2.5 s by turns."""
+    alone = {"compute_values": 2.0, "compute_ref_log_prob": 2.0, "compute_reward": 1.0}
+    crowd = {"compute_values": measured_s, "compute_ref_log_prob": 2.0, "compute_reward": 1.5}
+    rows = [row(call, n, s) for n, times in ((0, alone), (FAR, crowd)) for call, s in times.items()]
+    assert neighbour_slowdowns(rows, 2)["crowded_slowdown"] == (pytest.approx(ratio, rel=0.02), 1)
+    assert neighbour_slowdowns(rows, 4)["crowded_slowdown"] == (1.0, 0), "each has a core"
