@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-runs thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
+.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-engines thorough-launches thorough-runs thorough-pages thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -29,7 +29,7 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 check: $(VENV)/.dev
-	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans tests-of-exports tests-of-the-face static
+	$(MAKE) -j2 --output-sync=target tests-of-plans tests-of-runs tests-of-the-face tests-of-exports static
 
 # What needs no run: form, types, who imports whom, code that nothing uses, the documents.
 static: $(VENV)/.dev
@@ -40,7 +40,7 @@ static: $(VENV)/.dev
 	$(BIN)/vulture
 	$(MAKE) docs
 
-# Parts of about equal length, two at a time: what starts ranks; estimates and the search; commands, pages, documents.
+# Parts, two at a time, the longest first: estimates and the search; what starts ranks; commands; pages, documents.
 SHORT := -m "not external and not long and not thorough"
 tests-of-runs: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) tests/executor tests/benchmarks
@@ -57,18 +57,30 @@ tests-of-the-face: $(VENV)/.dev
 
 # What continuous integration runs after it: parity of layouts and engines, recovery, transitions, exports, pages.
 thorough: $(VENV)/.dev browser
-	$(MAKE) -j2 --output-sync=target thorough-runs thorough-plans pythons
+	$(MAKE) -j2 --output-sync=target thorough-engines thorough-pages thorough-launches thorough-runs thorough-plans pythons
 
 THOROUGH := -m "thorough and not external and not long"
+ENGINES := $(addprefix tests/executor/,engines weights test_run_engines.py test_run_parity.py)
+LAUNCHES := $(addprefix tests/executor/,launch recovery test_run_ray.py)
+thorough-engines: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) $(ENGINES)
+
+thorough-launches: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) $(LAUNCHES)
+
 thorough-runs: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) tests/executor
+	$(BIN)/pytest $(THOROUGH) $(addprefix --ignore=,$(ENGINES) $(LAUNCHES)) tests/executor
+
+thorough-pages: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) tests/hybridmap
 
 thorough-plans: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor tests
+	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor --ignore=tests/hybridmap tests
 
-# Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions) and what needs other
-# systems' packages, in an environment of their own: some gigabytes. NeMo-RL and slime have none: NEMO_RL=CHECKOUT and
-# SLIME=CHECKOUT check their exports.
+# Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions, every example that a
+# property draws) and what needs other systems' packages, in an environment of their own: some gigabytes. NeMo-RL and
+# slime have none: NEMO_RL=CHECKOUT and SLIME=CHECKOUT check their exports.
+check-all: export DRAWS := all
 check-all: check thorough $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"
 	$(BIN)/python -m benchmarks.transition
@@ -156,21 +168,25 @@ round-trip: $(VENV)/.light
 loop: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.loop --out loop-out
 
-# pip compiles what it installs, but not what it links to.
+# pip compiles one file after another, tests of packages too, and not what it links to. Where Python may write no bytecode
+# (PYTHONDONTWRITEBYTECODE, as in containers) what is not compiled here is compiled by every process anew.
 ROOMS := executor hybridmap mapper profiles simulator
+PACKAGES = $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+COMPILE = $(BIN)/python -m compileall -q -j 0 $(ROOMS) && \
+	{ $(BIN)/python -m compileall -qq -j 0 -x "/tests?/" $(PACKAGES) || true; }  # some hold templates, no Python
 $(VENV)/.light: pyproject.toml requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	$(BIN)/python -m compileall -q $(ROOMS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -e .
+	$(COMPILE)
 	touch $@
 
 # Everything by its pin, engines included, without the resolver: requirements-test.txt says why.
 $(VENV)/.dev: pyproject.toml requirements-test.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-test.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	$(BIN)/python -m compileall -q $(ROOMS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r requirements-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -e .
+	$(COMPILE)
 	touch $(VENV)/.light $@
 
 clean:

@@ -2,11 +2,12 @@
 
     python -m benchmarks.calibration --rl rl_steps.csv --training training.csv --out DIR
 
-Any tables of the kinds of ``benchmarks/published``. A family is a model on a device with a release (days of a
-development version are one; LoRA is not full training); the row with the most published stages (the first of them) is
-calibrated on, by the prior and the fit of ``hybridmap calibrate``; the family's other rows are predicted.
-``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means, and as ``every row in turn`` those
-with each row of a family calibrated on once; ``rl without tables`` are those of the RL rows whose device has no tables.
+Any tables of the kinds of ``benchmarks/published``; those where none is given. A family is a model on a device with a
+release (days of a development version are one; LoRA is not full training); the row with the most published stages (the
+first of them) is calibrated on, by the prior and the fit of ``hybridmap calibrate``; the family's other rows are
+predicted. ``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means, and as ``every row in
+turn`` those with each row of a family calibrated on once; ``rl without tables`` are those of the RL rows whose device
+has no tables.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +37,8 @@ from benchmarks.validation.names import (
 from benchmarks.validation.tables import read_tables
 from hybridmap.calibration.learn import learn
 from hybridmap.runlogs.records import BOTH_LOG_PROBS, STEP, LoggedStep, RunLog
-from profiles.calibration import FACTORS
-from profiles.errors import HybridmapError
+from profiles.calibration import FACTORS, UNCALIBRATED
+from profiles.errors import HybridmapError, InputError
 from simulator.calibration.factors import WIDTHS, Belief, calibrated, calibration_of, layer_of, prior
 from simulator.calibration.posterior import Observation, fit_to
 from simulator.play.simulate import build_timeline, price_calls
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
 
 Cells = dict[str, Any]
+PUBLISHED = Path(__file__).parent / "published"
 STAGES = {
     "gen_time_s": "generate_sequences",
     "logprob_time_s": BOTH_LOG_PROBS,
@@ -86,9 +89,10 @@ def rl_rows(table: pd.DataFrame) -> list[Known]:
     for cells in table.to_dict(orient="records"):
         measured = number(cells.get("step_time_s"))
         try:
-            if measured is None or text_of(cells.get("row_kind")) == "refit_only":
+            if measured is None or measured <= 0 or text_of(cells.get("row_kind")) == "refit_only":
                 continue
             facts, plan = rl.run_of(cells)
+            iteration_s(facts, plan)  # a row without a price is left out, as one that cannot be read
             model = published_models(text_of(cells.get("model")))["actor"].name
             device = published_device(text_of(cells.get("gpu_kind")))
         except (HybridmapError, NotPredicted, ValueError, KeyError):
@@ -116,9 +120,12 @@ def iteration_s(facts: Facts, plan: Plan) -> float:
 
 
 def rl_after(known: Known, others: Sequence[Known]) -> list[float]:
-    """Predictions of other rows by what one row says."""
+    """Predictions of other rows by what one row says; as they are where nothing can be learned from it."""
     cells, facts, plan = known.given
-    layer = layer_of([learn(logged(cells, plan), plan, facts).file])
+    try:
+        layer = layer_of([learn(logged(cells, plan), plan, facts).file])
+    except InputError:  # nothing can be learned from it
+        layer = UNCALIBRATED
     return [iteration_s(calibrated(other_facts, layer), other_plan) for _, other_facts, other_plan in _given(others)]
 
 
@@ -140,9 +147,10 @@ def training_rows(table: pd.DataFrame) -> list[Known]:
             shape = published_model(text_of(cells.get("model")))
             step = training.step_of(cells, device, shape)
             measured = training.measured_step_s(cells, step)
+            training.step_seconds(step)
         except (HybridmapError, NotPredicted, ValueError, KeyError):
             continue
-        if measured is None:
+        if measured is None or measured <= 0:
             continue
         family = family_of(shape.name, device, release_of("training", cells))
         family += " | lora" * ("lora" in text_of(cells.get("task")).lower())
@@ -202,7 +210,8 @@ def compared(
                 errors = {"before": plain_s / row.measured_s - 1.0, "after": fitted_s / row.measured_s - 1.0}
                 names = {"table": kind, "family": family, "calibrated_on": known.name, "id": row.name}
                 records.append({**names, **errors, "first": known is fullest})
-    return pd.DataFrame(records, columns=["table", "family", "calibrated_on", "id", "before", "after", "first"])
+    names = ["table", "family", "calibrated_on", "id", "before", "after", "first"]
+    return pd.DataFrame(records, columns=names).astype({"before": float, "after": float, "first": bool})
 
 
 def summary(frame: pd.DataFrame) -> dict[str, float | int | None]:
@@ -213,35 +222,55 @@ def summary(frame: pd.DataFrame) -> dict[str, float | int | None]:
     return {"rows": len(rows), **{name: float(rows[name].mean()) for name in ("before", "after")}}
 
 
-def main() -> None:
-    """Write ``rows.csv``, ``families.csv`` and ``summary.json``."""
+def tables_of(rl_files: list[Path], training_files: list[Path]) -> dict[str, list[Path]]:
+    """The files of each kind; those of ``benchmarks/published`` where none is given."""
+    if rl_files or training_files:
+        return {"rl": rl_files, "training": training_files}
+    return {"rl": [PUBLISHED / "rl_steps.csv"], "training": [PUBLISHED / "training.csv"]}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write ``rows.csv``, ``families.csv`` and ``summary.json``; returns the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.calibration", description=__doc__.splitlines()[0])
     parser.add_argument("--rl", type=Path, nargs="*", default=[])
     parser.add_argument("--training", type=Path, nargs="*", default=[])
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
+    try:
+        _write(_frames(tables_of(given.rl, given.training)), given.out)
+    except (InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _frames(files: Mapping[str, Sequence[Path]]) -> dict[str, pd.DataFrame]:
     frames = {}
-    if given.rl:
-        frames["rl"] = compared("rl", rl_rows(read_tables("rl", given.rl)), rl_before, rl_after)
-    if given.training:
-        rows = training_rows(read_tables("training", given.training))
+    if files["rl"]:
+        frames["rl"] = compared("rl", rl_rows(read_tables("rl", files["rl"])), rl_before, rl_after)
+    if files["training"]:
+        rows = training_rows(read_tables("training", files["training"]))
         frames["training"] = compared("training", rows, training_before, training_after)
-    given.out.mkdir(parents=True, exist_ok=True)
-    pd.concat(frames.values()).to_csv(given.out / "rows.csv", index=False)
+    return frames
+
+
+def _write(frames: Mapping[str, pd.DataFrame], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    pd.concat(frames.values()).to_csv(out / "rows.csv", index=False)
     first = pd.concat([frame[frame["first"]] for frame in frames.values()])
     sizes = first.assign(before=first["before"].abs(), after=first["after"].abs())
     means = {"rows": ("id", "size"), "before": ("before", "mean"), "after": ("after", "mean")}
     families = sizes.groupby(["table", "family"]).agg(**means)
-    families.to_csv(given.out / "families.csv")
+    families.to_csv(out / "families.csv")
     found: dict[str, Any] = {kind: summary(frame[frame["first"]]) for kind, frame in frames.items()}
     if "rl" in frames:
         bare = frames["rl"]["family"].map(lambda family: family.split(" | ")[1] in WITHOUT_TABLES).astype(bool)
         found["rl without tables"] = summary(frames["rl"][bare & frames["rl"]["first"]])
     found["every row in turn"] = {kind: summary(frame) for kind, frame in frames.items()}
-    (given.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    (out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
     print(families.to_string(float_format="{:.3f}".format))
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -78,6 +78,15 @@ class SearchRequest:
             raise InputError(f"schedule: this shows one schedule, and the job allows {allowed}; name one")
         return first
 
+    @property
+    def one_length(self) -> SearchRequest:
+        """The request itself, where engines draft one number of tokens; ``InputError`` where a plan is to choose it."""
+        lengths = () if self.facts.speculation is None else self.facts.speculation.lengths
+        if lengths:
+            allowed = ", ".join(map(str, lengths))
+            raise InputError(f"speculation.draft_tokens: this shows one length of draft, and the job lists {allowed}")
+        return self
+
     def fastest(self) -> SearchRequest:
         """The same search for the fastest plan alone, plain or not."""
         return replace(self, options=replace(self.options, prefer_plain=None))

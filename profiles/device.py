@@ -11,6 +11,7 @@ import numpy as np
 
 from profiles.errors import NoBasisError
 from profiles.lookup import pricing
+from profiles.lookup.gemm import PLAIN
 from profiles.lookup.sparse import KINDS
 from profiles.records import Basis, Priced
 
@@ -305,10 +306,10 @@ class DeviceProfile:
         shape = (hidden, ffn, topk, experts, tp, ep)
 
         def ask(table: MoeLookup) -> Priced:
-            return table.price(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
+            return table.price(self._reached, self._weakest, num_tokens, shape, (dtype, dtype), distribution)
 
         def of_weights_alone(table: MoeLookup) -> Priced:
-            return table.of_weights_alone(self._reached, self._weakest, num_tokens, shape, dtype, distribution)
+            return table.price(self._reached, self._weakest, num_tokens, shape, (PLAIN, dtype), distribution)
 
         if tuned and self.has_experts(dtype):
             return self.spec.kernels.spaced(self.tables.fastest("moe", "routed experts", ask, dtype))

@@ -94,8 +94,16 @@ class LengthDistribution:
         return np.asarray(np.clip(np.exp(mu + sigma * normal.quantile(level)), 1.0, self.maximum), dtype=np.float64)
 
     def sample(self, num: int) -> Floats:
-        """``num`` lengths at evenly spread quantiles (deterministic, ascending), shape ``[num]``."""
-        return self.quantile((np.arange(num) + 0.5) / num)
+        """``num`` lengths at evenly spread quantiles (deterministic, ascending, read-only), shape ``[num]``."""
+        return _sampled(self, num)
+
+
+@functools.lru_cache(maxsize=64)
+def _sampled(lengths: LengthDistribution, num: int) -> Floats:
+    """Every price of a stage asks for the same few samples."""
+    found = lengths.quantile((np.arange(num) + 0.5) / num)
+    found.setflags(write=False)
+    return found
 
 
 def _clipped_mean(mu: float, sigma: float, maximum: float) -> float:

@@ -221,9 +221,29 @@ class Facts:
                 return replace(self, group=other.group, device=other.device, others=rest)
         raise KeyError(device_type)
 
-    def correction(self, api: str) -> float:
+    def drafting(self, tokens: int | None) -> Facts:
+        """The same job where engines draft so many tokens a step, as a plan chose; ``None`` leaves what the job says.
+
+        Raises ``InputError`` where nothing is known of such drafts.
+        """
+        drafts = self.speculation
+        if tokens is None or (drafts is None and tokens == 0):
+            return self
+        if drafts is None:
+            raise InputError(
+                f"the plan drafts {tokens} tokens a step, and its job says nothing of drafts (speculation)"
+            )
+        return (
+            self if (tokens, ()) == (drafts.drafted, drafts.lengths) else replace(self, speculation=drafts.of(tokens))
+        )
+
+    def is_function(self, role: str) -> bool:
+        """Whether a function stands for the role's model; its time was measured, and no model's factor moves it."""
+        return role in self.roles and self.roles[role].function_s_per_sample is not None
+
+    def correction(self, api: str, role: str) -> float:
         """What the calibration of this machine multiplies a call's time by; 1 where nothing was compared."""
-        return self.calibration.factors.get(api, 1.0)
+        return 1.0 if self.is_function(role) else self.calibration.factors.get(api, 1.0)
 
     @property
     def plain_dtype(self) -> str:

@@ -36,6 +36,7 @@ class Violation:
 
 def check_plan(plan: Plan, facts: Facts) -> list[Violation]:
     """Every reason why ``plan`` cannot run on ``facts``; an empty list means it can."""
+    facts = facts.drafting(plan.draft_tokens)
     found = _check_roles(plan, facts) + _check_pools(plan, facts)
     if found:
         return found
@@ -89,7 +90,7 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts, level: float = TYPICAL) ->
 
 def memories_on(plan: Plan, pool: Pool, facts: Facts, level: float = TYPICAL) -> dict[str, RoleMemory]:
     """What each role needs on a GPU of this pool, arrays of length one; its engine alone if it trains elsewhere."""
-    out = {}
+    out, facts = {}, facts.drafting(plan.draft_tokens)
     for entry in plan.roles:
         here, engine = entry.pool == pool.name, plan.generation_pool_of(entry.role).name == pool.name
         if not here and not (engine and entry.generation):

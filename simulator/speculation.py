@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ class Speculation:
         one for each drafted token, none above the one before it.
     draft
         Model that drafts; ``None`` for the prediction layers of the model itself (MTP).
+    lengths
+        Numbers of tokens that a plan may choose to draft, ascending, 0 for none; empty where it drafts all of them.
 
     Raises
     ------
@@ -35,6 +37,7 @@ class Speculation:
 
     accepted: tuple[float, ...]
     draft: ModelShape | None = None
+    lengths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.accepted) <= MOST_DRAFTED:
@@ -55,6 +58,31 @@ class Speculation:
     def tokens_per_step(self) -> float:
         """Tokens that a step gives on the mean: the kept ones, and the one that the model draws after them."""
         return 1.0 + sum(self.accepted)
+
+    def of(self, tokens: int) -> Speculation | None:
+        """The same drafts cut to so many tokens a step.
+
+        Parameters
+        ----------
+        tokens
+            Of a draft; 0 for none.
+
+        Returns
+        -------
+        Speculation or None
+            With nothing left to choose; ``None`` without drafts.
+
+        Raises
+        ------
+        InputError
+            Nobody says how many of so many tokens are kept.
+        """
+        if not 0 <= tokens <= self.drafted:
+            raise InputError(
+                f"the plan drafts {tokens} tokens a step, and speculation.acceptance says what is kept of "
+                f"{self.drafted}"
+            )
+        return replace(self, accepted=self.accepted[:tokens], lengths=()) if tokens else None
 
     def require_drafts_for(self, shape: ModelShape) -> None:
         """Whether it can draft for a model.

@@ -7,6 +7,7 @@ stands in ``profiles/uncertainty.yaml``, written by ``python -m benchmarks.valid
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from profiles.errors import FileFormatError
 from profiles.yaml_text import read_yaml_file
 
 if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
     from simulator.facts import Facts
     from simulator.plan.plan import Schedule
 
@@ -94,7 +96,31 @@ def cluster_of(facts: Facts, schedule: Schedule) -> str:
     return f"rl/{kind}/{overlapped}/{device_family(facts.group.device)}"
 
 
-def interval(cluster: str = "rl") -> tuple[float, float]:
+def by_rule_share(facts: Facts) -> float:
+    """Share of the mixers and MLPs of a model whose kernels no table of the device holds; of the role that has most.
+
+    Parameters
+    ----------
+    facts
+        What is known of job, device and engines.
+
+    Returns
+    -------
+    float
+        From 0 to 1: Mamba-2 and Kimi's delta nets, and sparse attention that no modules were measured of.
+    """
+    return max((_by_rule(role.shape, facts) for role in facts.roles.values()), default=0.0)
+
+
+def _by_rule(shape: ModelShape, facts: Facts) -> float:
+    linear = shape.linear is not None and shape.linear.kind in ("mamba2", "kimi_delta")
+    layers = shape.num_linear_layers if linear else 0
+    if shape.sparse is not None and (shape.mla is None or not facts.device.has_sparse(shape.hidden)):
+        layers += shape.sparse.num_layers
+    return layers / (shape.parts_per_layer * shape.num_layers)
+
+
+def interval(cluster: str = "rl", by_rule: float = 0.0) -> tuple[float, float]:
     """Factors on a predicted time between which the measured time lies nine times in ten.
 
     Parameters
@@ -102,14 +128,28 @@ def interval(cluster: str = "rl") -> tuple[float, float]:
     cluster
         Path of what is predicted; where it is not calibrated, the longest beginning that is. One that begins like none
         takes the widest range of all.
+    by_rule
+        Share of the model that no table prices (``by_rule_share``).
 
     Returns
     -------
     low, high
         ``low <= 1 <= high``.
+
+    Notes
+    -----
+    What is priced by rule is taken to be off as runs are on parts without any table, all of whose kernels are: as much
+    of their range as it has of the model, independent of the rest.
     """
     found = range_of(cluster)
-    return min(found.low, 1.0), max(found.high, 1.0)
+    low, high = min(found.low, 1.0), max(found.high, 1.0)
+    if not by_rule:
+        return low, high
+    rules = range_of(f"{cluster.rpartition('/')[0]}/{UNTABLED}")
+    return (
+        math.exp(-math.hypot(math.log(low), by_rule * math.log(min(rules.low, 1.0)))),
+        math.exp(math.hypot(math.log(high), by_rule * math.log(max(rules.high, 1.0)))),
+    )
 
 
 def range_of(cluster: str) -> ErrorRange:

@@ -79,6 +79,9 @@ ALIASES = {
         for name in (f"nemotron-3-{kind}", f"nemotron3{kind}", f"nemotron-{kind}-v3")
         for size in ("", full.removeprefix(kind))
     },
+    **dict.fromkeys(("kimi-linear", "kimi-linear-48b-a3b"), "kimi-linear-48b-a3b-instruct"),
+    **dict.fromkeys(("gemma-4-31b", "gemma4-31b"), "gemma-4-31b-it"),
+    **dict.fromkeys(("gemma-4-26b", "gemma4-26b", "gemma-4-26b-a4b-it"), "gemma-4-26b-a4b"),
     **{name: "llama-4-scout-17b-16e-instruct" for name in ("llama4-scout", "llama4-16e", "llama-4-scout-17b")},
     **{
         name: "llama-4-maverick-17b-128e-instruct"
@@ -138,7 +141,6 @@ ALIASES = {
 INEXPRESSIBLE = {
     "jamba": "its Mamba layers",
     "mamba": "its state-space layers",
-    "kimilinear": "its linear attention layers",
     "minimaxtext": "its linear attention layers",
     "minimaxm1": "its linear attention layers",
     "llama3.1nemotronultra": "layers that differ from one another",

@@ -66,9 +66,9 @@ def predict(table: pd.DataFrame) -> list[Row]:
         reason = refused.get(text_of(cells["id"]))
         if reason:
             raise NotPredicted(reason)
-        return _predict(cells, rows)
+        return predict_row(cells, rows)
 
-    return each(table, _rows_of, one)
+    return each(table, rows_of, one)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Run:
     assumed: tuple[str, ...]
 
 
-def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
+def rows_of(cells: Mapping[str, Any]) -> list[Row]:
     """Every quantity that a record publishes, and the latency sum where it has both of its parts."""
     values = {
         q: number(cells.get(q)) for q in ("ttft_ms", "tpot_ms", "throughput_tokens_per_s", "tokens_per_s_per_gpu")
@@ -106,7 +106,8 @@ def _rows_of(cells: Mapping[str, Any]) -> list[Row]:
     return rows or [base.without("the row publishes no quantity that is predicted")]
 
 
-def _predict(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
+def predict_row(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
+    """The quantities of one record, whatever others of its table say; raises as the product does."""
     if not rows[0].quantity:
         return rows
     run = _run_of(cells)
@@ -169,9 +170,7 @@ def _run_of(cells: Mapping[str, Any]) -> _Run:
 
 def _with_cache(layout: GenerationLayout, facts: Facts, shape: ModelShape, tokens: int) -> GenerationLayout:
     """The layout with a cache that holds ``tokens``, with room to spare for rounding."""
-    per_token = (
-        2.0 * shape.kv_elements_per_token_per_layer * shape.num_attention_layers
-    )  # no fewer than any split needs
+    per_token = 2.0 * shape.kv_elements_per_token  # no fewer than any split needs
     return layout.model_copy(update={"kv_cache_bytes": int(tokens * per_token * 2)})
 
 

@@ -14,9 +14,11 @@ def draft_notes(plan: Plan, facts: Facts) -> list[str]:
     """How long the plan's iteration and its generation take with the job's drafts and without; nothing without any."""
     from simulator.play.simulate import simulate
 
+    facts = facts.drafting(plan.draft_tokens)
     if facts.speculation is None:
         return []
-    drafted, plain = (simulate(plan, known) for known in (facts, replace(facts, speculation=None)))
+    without_any = plan.model_copy(update={"draft_tokens": None}), replace(facts, speculation=None)
+    drafted, plain = (simulate(*known) for known in ((plan, facts), without_any))
     less = plain.iteration_s - drafted.iteration_s
     stage = plain.stages.get("generation", 0.0)
     does, advice = ("save", "") if less >= 0.0 else ("cost", "; leave speculation out")

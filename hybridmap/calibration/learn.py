@@ -106,13 +106,14 @@ def learn(log: RunLog, plan: Plan, facts: Facts) -> Learned:
 
 
 def timed_together(steps: Sequence[LoggedStep], facts: Facts, plan: Plan) -> list[tuple[str, ...]]:
-    """The calls of the dataflow that a log times, alone or together.
+    """The calls of the dataflow that a log times, alone or together; what usually takes next to nothing is none.
 
     Where generation runs beside training, a log has how long the trainer waits for it; the whole step says more, unless
     the log has when each call began and ended.
     """
     models = {call.key for call in facts.dataflow.calls if call.role != CONTROLLER}
-    logged = {name for step in steps for name, s in step.calls.items() if s >= LEAST_S}
+    named = {name for step in steps for name in step.calls}
+    logged = {n for n in named if np.median([step.calls[n] for step in steps if n in step.calls]) >= LEAST_S}
     overlapped = plan.schedule != "sync" and all(step.between_s is None for step in steps)
     groups: list[tuple[str, ...]] = []
     for name in sorted(logged):

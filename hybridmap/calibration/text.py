@@ -31,7 +31,7 @@ def learned_lines(
     left = f" (left out: {'; '.join(out)})" if out else ""
     devices = f"{facts.num_gpus:,} x {facts.group.device}"
     above = [
-        _answer(learned.file.stages),
+        _answer(learned.file.stages, learned.file.steps),
         f"{log.system}: {learned.file.steps:,} of {len(log.steps):,} steps{left}, {devices}",
         *(f"note: {note}" for note in notes),
         *([f"note: {log.damaged:,} lines could not be read to their end"] if log.damaged else []),
@@ -46,14 +46,15 @@ def learned_lines(
     return above, below
 
 
-def _answer(stages: Sequence[Stage]) -> str:
+def _answer(stages: Sequence[Stage], steps: int) -> str:
     """How far prices are off, by the seconds of each stage, with what was learned and without."""
     whole = sum(stage.measured_s for stage in stages)
     if not whole:
         return "no step was left to hold the prices against"
     before = sum(abs(stage.error_before) * stage.measured_s for stage in stages) / whole
     after = sum(abs(stage.error_after) * stage.measured_s for stage in stages) / whole
-    return f"stages are priced {percent(after)} off on steps that nothing was learned from ({percent(before)} before)"
+    on = "steps that nothing was learned from" if steps > 1 else "the one step; none is left to check it on"
+    return f"stages are priced {percent(after)} off on {on} ({percent(before)} before)"
 
 
 def show_stages(stages: Sequence[Stage]) -> None:
@@ -105,7 +106,8 @@ def _length_lines(lengths: LearnedLengths | None) -> list[str]:
         return []
     parts = [f"mean {lengths.response_mean:,.0f} tokens"]
     if lengths.response_p99 is not None:
-        parts.append(f"p99 {lengths.response_p99:,.0f}")
+        cut = lengths.response_max is not None and lengths.response_p99 > lengths.response_max
+        parts.append(f"p99 {lengths.response_p99:,.0f}{' if none were cut' if cut else ''}")
     if lengths.clipped is not None:
         parts.append(f"{percent(lengths.clipped)} at the limit")
     if lengths.prompt_mean is not None:

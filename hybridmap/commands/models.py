@@ -92,7 +92,7 @@ def _facts(name: str) -> dict[str, Any]:
         "head_dim": shape.head_dim,
         "vocab": shape.vocab,
         "max_position": shape.max_position,
-        "kv_bytes_per_token": shape.kv_elements_per_token_per_layer * shape.num_attention_layers * KV_BYTES_PER_ELEMENT,
+        "kv_bytes_per_token": shape.kv_elements_per_token * KV_BYTES_PER_ELEMENT,
         "tensor_parallel": [t for t in (1, 2, 4, 8, 16, 32, 64) if shape.max_tensor_parallel_ok(t)],
         "layers": _layers(shape),
         "state_bytes_per_sequence": _state_bytes(shape),

@@ -74,9 +74,12 @@ def run(
     given = load_job(job, profile, force_profile=force_profile)
     if given.run is None:
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
-    if given.speculation is not None:
-        raise NotYetError(f"{job}: speculation is priced, and no engine that runs plans drafts; leave it out to run")
     chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
+    if given.speculation is not None and chosen.draft_tokens != 0:
+        raise NotYetError(
+            f"{job}: speculation is priced, and no engine that runs plans drafts; leave it out to run, or run a plan "
+            "of 0 draft_tokens"
+        )
     require_folder(out)
     require_installed()
     named = plan or (Path(given.run.plan) if given.run.plan else None)

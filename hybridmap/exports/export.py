@@ -35,7 +35,13 @@ class Source:
 
     @property
     def facts(self) -> Facts:
-        return self.job.facts()
+        return self.job.facts().drafting(self.plan.draft_tokens)
+
+    @property
+    def draft_tokens(self) -> int:
+        """Tokens that engines draft in a step: as many as the plan says; 0 for none."""
+        drafts = self.facts.speculation
+        return 0 if drafts is None else drafts.drafted
 
     def has(self, role: str) -> bool:
         """Whether the job has this role."""

@@ -41,19 +41,21 @@ class Formats:
 def drafter(source: Source) -> Drafter | None:
     """Who drafts in a job; ``None`` where nobody does."""
     section = source.job.speculation
-    return None if section is None else "own layers" if section.draft is None else "draft model"
+    if section is None or not source.draft_tokens:
+        return None
+    return "own layers" if section.draft is None else "draft model"
 
 
 def vllm_drafts(source: Source) -> dict[str, Any] | None:
     """The drafts of a job as vLLM's ``speculative_config``."""
     section = source.job.speculation
-    if section is None:
+    if section is None or not source.draft_tokens:
         return None
     name = section.draft
     by: dict[str, Any] = (
         {"method": "mtp"} if name is None else {"model": hf_id(name) if name in model_names() else name}
     )
-    return by | {"num_speculative_tokens": section.draft_tokens}
+    return by | {"num_speculative_tokens": source.draft_tokens}
 
 
 def in_formats_of(source: Source, out: Points, system: str, formats: Formats) -> Source:
@@ -73,7 +75,7 @@ def in_formats_of(source: Source, out: Points, system: str, formats: Formats) ->
     drafts = drafter(source)
     if drafts is not None and drafts not in formats.drafters:
         out.cannot("speculation", f"{system} has no setting for tokens drafted by {drafts}{where}: none are")
-        source = source.with_job(speculation=None)
+        source = source.with_plan(draft_tokens=None).with_job(speculation=None)
     return source
 
 

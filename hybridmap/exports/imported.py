@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hybridmap.job.job import Job
     from simulator.facts import Facts
     from simulator.plan.plan import Schedule
@@ -103,7 +102,7 @@ class Setup:
     schedule, steps_in_flight, in_flight_updates
         As in a plan.
     drafts
-        Whether its engines draft tokens; how many of them are kept no settings say.
+        Tokens that its engines draft in a step; how many of them are kept no settings say.
     notes
         What is read another way than it is meant.
     """
@@ -122,7 +121,7 @@ class Setup:
     schedule: Schedule = "sync"
     steps_in_flight: int = 1
     in_flight_updates: bool = False
-    drafts: bool = False
+    drafts: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -167,7 +166,18 @@ def setup_as_read(setup: Setup, source: Source) -> Source:
     if not setup.drafts:
         sections["speculation"] = None
     job = job_from_mapping({**known, **sections}, setup.source, Path())
-    return Source(plan_of(setup, job, source.plan.pools[0].device), job)
+    return drafting(Source(plan_of(setup, job, source.plan.pools[0].device), job), setup.drafts)
+
+
+def drafting(source: Source, tokens: int) -> Source:
+    """The run with what its settings say of drafts, where its job knows how many are kept."""
+    return source if source.job.speculation is None else source.with_plan(draft_tokens=tokens)
+
+
+def tokens_of(value: object) -> int:
+    """Tokens of a draft in vLLM's ``speculative_config``, or in the setting that holds the number itself."""
+    found = value.get("num_speculative_tokens") if isinstance(value, Mapping) else value
+    return found if isinstance(found, int) else 0
 
 
 def of_lengths(given: Given, job: Job) -> list[str]:

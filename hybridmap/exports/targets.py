@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hybridmap.exports.export import Point, Points, Source
-from hybridmap.exports.followed import FOLLOWED
+from hybridmap.exports.followed import FOLLOWED, require_algorithm
 from hybridmap.exports.target_jobs import jobs_for
 from hybridmap.exports.target_pins import (
     engines_of,
@@ -96,8 +96,9 @@ def plan_for(job: Job, target: Target, search: Callable[[Job], Result]) -> Plann
     Raises
     ------
     InputError
-        The job's pins contradict the rules, or the system runs nothing near what fits.
+        The system lacks the algorithm, the job's pins contradict the rules, or it runs nothing near what fits.
     """
+    require_algorithm(target.system, job.algorithm)
     found, bounds, refusal, out = list[Planned](), list[float](), InputError(""), Points()
     for one in jobs_for(job, target, out):
         for engine in engines_of(one, target):

@@ -16,7 +16,8 @@ from profiles.models.hf_config import shape_from_hf_config
 from profiles.store import load_device
 from profiles.units import gbit_per_s_to_bytes_per_s
 from profiles.workload import LengthDistribution, Workload
-from simulator.calibration.factors import calibrated, layer_of
+from simulator.calibration.factors import calibrated
+from simulator.calibration.meant_for import layer_for
 from simulator.facts import DeviceGroup, Facts, Implementation, RoleSpec
 from simulator.speculation import Speculation
 
@@ -44,7 +45,7 @@ def facts_of(job: Job) -> Facts:
         speculation=_speculation(job),
     )
     layers = layers_of(job)
-    return calibrated(facts, layer_of(layers)) if layers else facts
+    return calibrated(facts, layer_for(layers, facts)) if layers else facts
 
 
 def _speculation(job: Job) -> Speculation | None:
@@ -52,15 +53,19 @@ def _speculation(job: Job) -> Speculation | None:
     section = job.speculation
     if section is None:
         return None
-    shares = section.acceptance
+    shares, lengths = section.acceptance, tuple(sorted(set(section.draft_tokens)))
+    longest = lengths[-1]
+    if not longest:
+        raise InputError("speculation.draft_tokens lists no draft; leave speculation out for none")
     if len(shares) == 1:
-        shares = [shares[0] ** position for position in range(1, section.draft_tokens + 1)]
-    if len(shares) != section.draft_tokens:
+        shares = [shares[0] ** position for position in range(1, longest + 1)]
+    if len(shares) != longest:
         raise InputError(
-            f"speculation.acceptance has {len(shares)} shares for draft_tokens: {section.draft_tokens}; give one for "
-            "each, or one for all"
+            f"speculation.acceptance has {len(shares)} shares for draft_tokens: {longest}; give one for each, or one "
+            "for all"
         )
-    speculation = Speculation(tuple(shares), None if section.draft is None else load_known(section.draft))
+    draft = None if section.draft is None else load_known(section.draft)
+    speculation = Speculation(tuple(shares), draft, lengths if len(lengths) > 1 else ())
     speculation.require_drafts_for(_role("actor", job.models["actor"]).shape)
     return speculation
 

@@ -68,9 +68,12 @@ def _speculation(facts: Facts) -> list[str]:
     if drafts is None:
         return []
     by = "its own prediction layers" if drafts.draft is None else drafts.draft.name
+    known = [drafts.of(tokens) for tokens in drafts.lengths or (drafts.drafted,)]
+    counts = " or ".join(str(one.drafted if one else 0) for one in known)
+    given = " or ".join(f"{one.tokens_per_step if one else 1.0:.2f}" for one in known)
     return [
-        f"generation drafts {drafts.drafted} tokens a step by {by} and gives {drafts.tokens_per_step:.2f}; a draft's "
-        "own weights are taken to stay as they are"
+        f"generation drafts {counts} tokens a step by {by} and gives {given}; a draft's own weights are taken to stay "
+        "as they are"
     ]
 
 

@@ -192,6 +192,18 @@ def as_shares(value: Any) -> Any:
     return [value] if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
+def as_lengths(value: Any) -> Any:
+    """``3`` alone stands for ``[3]``."""
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+DraftLength = Annotated[int, Whole(0, MOST_DRAFTED)]
+DraftLengths = Annotated[
+    list[DraftLength],
+    Field(min_length=1, max_length=MOST_DRAFTED + 1),
+    BeforeValidator(as_lengths, json_schema_input_type=DraftLength | list[DraftLength]),
+]
+
 Acceptance = Annotated[
     list[ShareOfSteps],
     Field(min_length=1, max_length=MOST_DRAFTED),
@@ -207,10 +219,13 @@ class SpeculationSection(Section, title="Speculation"):
         description="Model that drafts, by its name or Hugging Face id; if left out the actor's own prediction layers "
         "(MTP).",
     )
-    draft_tokens: Annotated[int, Whole(1, MOST_DRAFTED)] = Field(description="Tokens that a step drafts.", examples=[3])
+    draft_tokens: DraftLengths = Field(
+        description="Tokens that a step drafts; several for the search to choose among, 0 for none.",
+        examples=[3, [0, 1, 3]],
+    )
     acceptance: Acceptance = Field(
-        description="Share of steps that keep the token at each position, as vLLM prints it; one share stands for a "
-        "token whose forerunners were kept.",
+        description="Share of steps that keep the token at each position, as vLLM prints it, of the longest draft; one "
+        "share stands for a token whose forerunners were kept.",
         examples=[0.8, [0.886, 0.770, 0.663]],
     )
 

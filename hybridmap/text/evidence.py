@@ -88,7 +88,7 @@ def _evidence(span: Span, facts: Facts) -> Evidence:
         span.call,
         span.duration_s,
         span.basis,
-        facts.correction(span.api),
+        facts.correction(span.api, span.role),
         hosts[0] if hosts else 1.0,
         beside_s=layer.seconds_per_sample.get(span.api, 0.0) * facts.workload.num_samples,
         learned=tuple(name for name in names if name in layer.learned),

@@ -125,6 +125,8 @@ def more_lines(plan: Plan) -> list[str]:
     for entry in plan.roles:
         if entry.offload:
             out.append(f"{entry.role}: {' and '.join(entry.offload)} in host memory while others run")
+    if plan.draft_tokens:
+        out.append(f"engines draft {plan.draft_tokens} tokens a step")
     return [*out, *([f"schedule    {schedule_text(plan)}"] if plan.schedule != "sync" else [])]
 
 
@@ -189,7 +191,7 @@ def carrying_documents(plan: Plan, facts: Facts) -> list[dict[str, Any]]:
 
 def interval_s(timeline: Timeline) -> tuple[float, float]:
     """Between which times a measured iteration lies nine times in ten."""
-    low, high = interval(timeline.cluster)
+    low, high = interval(timeline.cluster, timeline.by_rule)
     if timeline.log_deviation is not None:
         half = NINETY * timeline.log_deviation
         low, high = max(low, math.exp(-half)), min(high, math.exp(half))
@@ -200,9 +202,12 @@ def interval_s(timeline: Timeline) -> tuple[float, float]:
 
 def interval_source(timeline: Timeline) -> str:
     """What an interval rests on: a calibration, where it leaves less open than errors against published runs."""
-    low, _ = interval(timeline.cluster)
+    low, _ = interval(timeline.cluster, timeline.by_rule)
     calibrated = timeline.log_deviation is not None and math.exp(-NINETY * timeline.log_deviation) > low
-    return "what the calibration leaves open" if calibrated else "errors against published runs (docs/accuracy.md)"
+    if calibrated:
+        return "what the calibration leaves open"
+    wider = "; wider for layers that no table holds" if timeline.by_rule else ""
+    return f"errors against published runs (docs/accuracy.md){wider}"
 
 
 def _three_digits(seconds: float) -> str:

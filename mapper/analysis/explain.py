@@ -86,7 +86,9 @@ def explain(request: SearchRequest, plan: Plan, runners_up: Sequence[RunnerUp], 
 
     Thresholds against the placements of ``runners_up`` take what is left of ``budget_s``.
     """
-    began, facts, deadline = time.perf_counter(), request.facts, Deadline.after(budget_s)
+    began, deadline = time.perf_counter(), Deadline.after(budget_s)
+    facts = request.facts.drafting(plan.draft_tokens)
+    request = replace(request, facts=facts)
     alike = replace(request.fastest(), modes=(mode_of(plan),), objective=TIME, hint=None, runners_up=False)
     timeline = simulate(plan, facts)
     stages = stage_causes(facts, plan, timeline)

@@ -108,7 +108,7 @@ def frontier(request: SearchRequest, progress: Callable[[int, int], None] | None
         Not even all GPUs hold a plan.
     """
     deadline = Deadline.after(request.time_limit_s)
-    problem = request.fastest().problem(request.mode)
+    problem = request.one_length.fastest().problem(request.mode)
     x = make_instance(problem, deadline=deadline.share(PRICING_SHARE))
     budgets = sorted({n for sizes in problem.sizes.values() for n in sizes if n < x.budget} | {x.budget})
     relaxed = x.relaxed()

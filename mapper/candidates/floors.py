@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.execution_mode import GENERATOR
-from simulator.cost.gemms import attention_gemms, latent_gemms, mlp_gemms
+from simulator.cost.gemms import attention_products, latent_gemms, mlp_gemms
 from simulator.rollout.steady import steady_state
 
 if TYPE_CHECKING:
@@ -90,19 +90,20 @@ def least_seconds(
 def _gemms_s(facts: Facts, call: Call, most_gpus: int | Ints) -> float | Floats:
     """GEMMs of all samples, in every layer, shared by all GPUs without loss, at the fastest sustained rate."""
     spec, work, engine = facts.roles[call.role], facts.workload, facts.training
-    if spec.function_s_per_sample is not None and call.kind == "forward":
+    if facts.is_function(call.role):
         return 0.0
     flop = 2.0 * work.num_samples * work.trained_tokens_per_sample * _weights_of_token(spec.shape)
     if call.kind == "train":
         flop *= work.epochs * (TOUCHED_MATRICES - bool(facts.implementation.lora_rank))
     rate = max(facts.device.spec.sustained(x) for x in ("bf16", spec.precision, facts.implementation.training_dtype))
-    return flop / rate / most_gpus * engine.gemm_ratio * facts.correction(call.api)
+    return flop / rate / most_gpus * engine.gemm_ratio * facts.correction(call.api, call.role)
 
 
 def _weights_of_token(shape: ModelShape) -> float:
     """Elements of the matrices that a token is multiplied with in all layers, one copy of each, embeddings left out."""
     one = np.ones((), dtype=np.int64)
-    attention = sum(float(n * k) for n, k in attention_gemms(shape, one))
+    kinds = attention_products(shape, one)
+    attention = sum(float(n * k) * part for sizes, part in kinds for n, k in sizes)
     dense = sum(float(n * k) for n, k in mlp_gemms(shape, np.asarray(float(shape.ffn))))
     attention *= shape.num_attention_layers
     if shape.moe is None:
@@ -127,4 +128,4 @@ def _generation_s(facts: Facts, call: Call, steady_steps: int | None) -> float:
     if engine.first_token_in_prefill:
         steps *= max(1.0 - 1.0 / response.mean, 0.0)
     step_s = engine.launch_s_per_layer * shape.num_layers + engine.host_s_per_step
-    return steps * step_s * facts.correction(call.api)
+    return steps * step_s * facts.correction(call.api, call.role)

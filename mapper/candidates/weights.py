@@ -189,7 +189,9 @@ def with_offload(facts: Facts, problem: Problem, table: RoleTable) -> RoleTable:
     for i, option in enumerate(OFFLOADS if facts.dataflow.is_trained(table.role) else FROZEN_OFFLOADS):
         layouts = replace(table.layouts, offload=option, separate_generation=apart)
         resident, transient = planned_bytes(facts, table.role, layouts)
-        copies = {c.key: pricing.host_traffic(facts, c, layouts).time.s * facts.correction(c.api) for c in calls}
+        copies = {
+            c.key: pricing.host_traffic(facts, c, layouts).time.s * facts.correction(c.api, c.role) for c in calls
+        }
         tables.append(
             replace(
                 table,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def with_rest_in_cache(plan: Plan, facts: Facts) -> Plan:
     """The plan whose engines take what their pools leave usable, up to what their sequences could ever fill."""
+    facts = facts.drafting(plan.draft_tokens)
     for entry in plan.roles:
         if entry.generation is None:
             continue

@@ -12,10 +12,11 @@ from mapper.deadline import Deadline, TimeUpError
 from mapper.model.choices import gpus_of, ticks_of, with_budget
 from mapper.model.instance import Instance, make_instance
 from mapper.progress import tell
-from mapper.result import OPTIMAL_GAP, Result, RunnerUp, best_of, preferred
+from mapper.result import OPTIMAL_GAP, Result, RunnerUp, preferred
 from mapper.search.alternatives import alternatives
 from mapper.search.best import best_choice
 from mapper.search.budgets import Found, Search, fewest_gpus_within, least_gpu_time
+from mapper.search.draft_lengths import best_length, draft_lengths, with_drafts
 from mapper.search.hint import choice_of_plan
 from mapper.search.infeasible import explain_infeasible
 from mapper.search.narrow import fastest_instance
@@ -64,11 +65,12 @@ def find_plan(request: SearchRequest) -> Result:
     results: list[Result] = []
     refusal: InfeasibleError | None = None
     time_up = False
-    for i, mode in enumerate(request.modes):
-        left_s = deadline.left_s / (len(request.modes) - i)
-        share = replace(request, time_limit_s=max(left_s, LEAST_S))
+    searches = [(tokens, mode) for tokens in draft_lengths(request.facts) for mode in request.modes]
+    for i, (tokens, mode) in enumerate(searches):
+        left_s = deadline.left_s / (len(searches) - i)
+        share = replace(request, facts=request.facts.drafting(tokens), time_limit_s=max(left_s, LEAST_S))
         try:
-            results.append(_find(share.problem(mode), share))
+            results.append(with_drafts(_find(share.problem(mode), share), tokens))
         except InfeasibleError as error:
             refusal = refusal or error
         except TimeUpError:
@@ -78,7 +80,7 @@ def find_plan(request: SearchRequest) -> Result:
             raise TimeUpError(request.time_limit_s)
         assert refusal is not None, "every mode found a plan or said why not"
         raise refusal
-    best = best_of(tuple(results))
+    best = best_length(results)
     if time_up:
         why = (*best.open_because, NOT_SEARCHED)
         best = replace(best, status="feasible", bound_s=0.0, value_bound=0.0, gap=1.0, open_because=why)

@@ -39,7 +39,7 @@ def with_room(plan: Plan, facts: Facts) -> Plan:
     What the search gives it, or what the pool has left: engines take the memory that is
     there, so a budget that was cut to other responses is no reason for regret.
     """
-    actor = next((entry for entry in plan.roles if entry.generation is not None), None)
+    actor, facts = next((e for e in plan.roles if e.generation is not None), None), facts.drafting(plan.draft_tokens)
     if actor is None or actor.generation is None:
         return plan
     layouts, pool = layouts_of(actor, plan), plan.generation_pool_of(actor.role)

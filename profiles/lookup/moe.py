@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.errors import NoBasisError
-from profiles.lookup.gemm import PLAIN
 from profiles.lookup.grid import Key, RatioGrid, build_grid, by_unique_key
 from profiles.lookup.pricing import (
     MOE_EXCHANGE_ALPHA_S,
@@ -61,35 +60,14 @@ class MoeLookup:
         weakest: Basis,
         num_tokens: ArrayLike,
         shape: Sequence[ArrayLike],
-        dtype: str,
-        distribution: str,
-    ) -> Priced:
-        """See ``DeviceProfile.moe``; ``shape`` is (hidden, ffn, topk, experts, tp, ep)."""
-        return self._price(spec, weakest, num_tokens, shape, (dtype, dtype), distribution)
-
-    def of_weights_alone(
-        self,
-        spec: DeviceSpec,
-        weakest: Basis,
-        num_tokens: ArrayLike,
-        shape: Sequence[ArrayLike],
-        dtype: str,
-        distribution: str,
-    ) -> Priced:
-        """Weights in a narrow format that the kernel turns to 16 bits; as ``GemmLookup.of_weights_alone``."""
-        weakest = max(weakest, Basis.ANALYTIC)
-        return self._price(spec, weakest, num_tokens, shape, (PLAIN, dtype), distribution)
-
-    def _price(
-        self,
-        spec: DeviceSpec,
-        weakest: Basis,
-        num_tokens: ArrayLike,
-        shape: Sequence[ArrayLike],
         dtypes: tuple[str, str],
         distribution: str,
     ) -> Priced:
-        """``dtypes``: of the products, and of the weights."""
+        """See ``DeviceProfile.moe``; ``shape``: hidden, ffn, topk, experts, tp, ep; ``dtypes``: of products, weights.
+
+        Narrow weights of 16-bit products are turned to 16 bits in the kernel, as in ``GemmLookup.of_weights_alone``.
+        """
+        weakest = weakest if dtypes[0] == dtypes[1] else max(weakest, Basis.ANALYTIC)
         name, known = table_dtype(dtypes[0]), self._grids.prefixes
         have = sorted(d for t, d in known if t == name)
         if not have:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pydantic import ValidationError
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
-from profiles.models.hf_families import BY_CLASS, FAMILIES, TEXT_OF
+from profiles.models.hf_families import BY_CLASS, FAMILIES, REFUSED, TEXT_OF
 from profiles.models.quantization import quantized_weights
 from profiles.models.vision import vision_params
 from profiles.units import MIB
@@ -126,6 +126,8 @@ def _family_of(config: Mapping[str, object], source: str) -> tuple[str, Mapping[
         text = config.get("text_config")
         outer = {key: value for key, value in config.items() if key not in ("model_type", "text_config")}
         return TEXT_OF[family], {**outer, **text} if isinstance(text, Mapping) else outer
+    if family in REFUSED:
+        raise FileFormatError(f"{source}: {family} is not supported: {REFUSED[family]}")
     if family not in FAMILIES:
         known = sorted({name.removesuffix("_text") for name in (*FAMILIES, *TEXT_OF)})
         shown, supported = _short(family)[1:-1], ", ".join(known)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from profiles.models.hf_base import Config, Index, Position, Size
 from profiles.models.layers import MoeShape
-
-if TYPE_CHECKING:
-    from profiles.models.shape import ModelShape
 
 
 class Llama(Config):
@@ -215,36 +211,3 @@ class MiniMaxM2(Config):
     def further(self) -> dict[str, Any]:
         heads = {"qk_norm": self.use_qk_norm, "qk_norm_whole": self.use_qk_norm}
         return {**heads, "num_mtp_layers": self.num_mtp_modules if self.use_mtp else 0}
-
-
-class Llama4(Config):
-    """Three of four layers attend inside chunks, which is taken as a window of the chunk's size."""
-
-    max_position_embeddings: Position = 131_072
-    intermediate_size_mlp: Size
-    num_local_experts: Size
-    num_experts_per_tok: Size
-    interleave_moe_layer_step: Size = 1
-    moe_layers: list[Index] | None = None
-    attention_chunk_size: Size | None = 8192
-    no_rope_layers: list[Index] | None = None
-    no_rope_layer_interval: Size = 4
-
-    def shape(self, name: str, architecture: str) -> ModelShape:
-        return replace(super().shape(name, architecture), ffn=self.intermediate_size_mlp)
-
-    def window(self) -> int | None:
-        return self.attention_chunk_size
-
-    def num_sliding(self) -> int:
-        """Layers with rotary positions; those without see everything."""
-        if self.no_rope_layers:
-            return sum(flag > 0 for flag in self.no_rope_layers)
-        return self.num_hidden_layers - self.num_hidden_layers // self.no_rope_layer_interval
-
-    def moe(self) -> MoeShape | None:
-        every = self.interleave_moe_layer_step
-        sparse = range(every - 1, self.num_hidden_layers, every) if self.moe_layers is None else self.moe_layers
-        layers = tuple(i in sparse for i in range(self.num_hidden_layers))
-        ffn = self.intermediate_size
-        return MoeShape(self.num_local_experts, self.num_experts_per_tok, ffn, ffn, False, False, layers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from profiles.models import hf_dense, hf_hybrid, hf_latent
+from profiles.models import hf_dense, hf_hybrid, hf_latent, hf_layered
 
 if TYPE_CHECKING:
     from profiles.models.hf_base import Config
@@ -26,11 +26,15 @@ FAMILIES: dict[str, type[Config]] = {
     "gpt_oss": hf_dense.GptOss,
     "glm4_moe": hf_dense.Glm4Moe,
     "minimax_m2": hf_dense.MiniMaxM2,
-    "llama4_text": hf_dense.Llama4,
+    "minimax_m3": hf_layered.MiniMaxM3,
+    "minimax_m3_vl_text": hf_layered.MiniMaxM3,
+    "gemma4_text": hf_layered.Gemma4,
+    "llama4_text": hf_layered.Llama4,
     "deepseek_v2": hf_latent.DeepseekV2,
     "deepseek_v3": hf_latent.DeepseekV3,
     "kimi_k2": hf_latent.DeepseekV3,
     "glm4_moe_lite": hf_latent.Glm4MoeLite,
+    "kimi_linear": hf_latent.KimiLinear,
     "deepseek_v32": hf_latent.DeepseekV32,
     "glm_moe_dsa": hf_latent.DeepseekV32,
     "qwen3_next": hf_hybrid.Qwen35Moe,
@@ -47,8 +51,13 @@ TEXT_OF = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "llama4": "llama4_text",
     "kimi_k25": "deepseek_v3",
+    "kimi_k3": "kimi_linear",
 }
+REFUSED = {"deepseek_v4": "caches compressed at two rates, grouped output projections and mixed residual streams"}
+"""What is known of an architecture and has no price."""
 # Configs without model_type name a class instead: Qwen2MoeForCausalLM is qwen2_moe.
 BY_CLASS = {family.replace("_text", "").replace("_", "") + "forcausallm": family for family in FAMILIES}

@@ -1,12 +1,17 @@
-"""Families of latent attention: DeepSeek-V2 and V3, Kimi-K2, and with an indexer DeepSeek-V3.2 and GLM-5."""
+"""Families of latent attention: DeepSeek-V2 and V3, Kimi-K2 and Linear, and with an indexer DeepSeek-V3.2 and GLM-5."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from profiles.errors import InputError
-from profiles.models.hf_base import Config, Index, Size
-from profiles.models.layers import MlaShape, MoeShape, SparseShape
+from profiles.models.hf_base import Config, Index, Position, Size
+from profiles.models.layers import LinearShape, MlaShape, MoeShape, SparseShape
+
+if TYPE_CHECKING:
+    from profiles.models.shape import ModelShape
 
 
 class DeepseekV2(Config):
@@ -91,3 +96,55 @@ class DeepseekV32(DeepseekV3):
             return self.indexer_types.count("full")
         first, every = self.index_skip_topk_offset - 1, self.index_topk_freq
         return sum(max(i - first, 0) % every == 0 for i in range(self.num_hidden_layers))
+
+
+class KimiLinear(DeepseekV3):
+    """Kimi's delta nets with latent attention in every fourth layer; keys have names of their own."""
+
+    max_position_embeddings: Position = 1_048_576
+    model_max_length: Position | None = None
+    q_lora_rank: Size | None = None
+    num_experts: Size | None = None
+    num_experts_per_token: Size | None = None
+    num_shared_experts: Index | None = None
+    first_k_dense_replace: Index = 1
+    layer_types: list[Literal["full_attention", "linear_attention"]] | None = None  # type: ignore[assignment]
+    linear_attn_config: dict[str, Any] = Field(default_factory=dict)
+    linear_head_dim: Size = 128
+    linear_num_heads: Size = 32
+    linear_conv_kernel_dim: Size = 4
+    attn_res_block_size: Size | None = None
+
+    def shape(self, name: str, architecture: str) -> ModelShape:
+        if self.attn_res_block_size:
+            raise InputError(
+                f"attn_res_block_size={self.attn_res_block_size}: attention over outputs of earlier layers (Kimi-K3) "
+                "is not supported"
+            )
+        named = {
+            "n_routed_experts": self.num_experts or self.n_routed_experts,
+            "num_experts_per_tok": self.num_experts_per_token or self.num_experts_per_tok,
+            "n_shared_experts": self.num_shared_experts or self.n_shared_experts,
+            "max_position_embeddings": self.model_max_length or self.max_position_embeddings,
+        }
+        return Config.shape(self.model_copy(update=named), name, architecture)
+
+    def num_sliding(self) -> int:
+        return 0
+
+    def further(self) -> dict[str, Any]:
+        given = self.linear_attn_config
+        heads, dim = given.get("num_heads", self.linear_num_heads), given.get("head_dim", self.linear_head_dim)
+        kernel = given.get("short_conv_kernel_size", self.linear_conv_kernel_dim)
+        linear = LinearShape("kimi_delta", heads, heads, dim, dim, kernel, state_element_bytes=4)
+        return {**super().further(), "linear": linear, "num_linear_layers": self._num_linear()}
+
+    def _num_linear(self) -> int:
+        layers = self.linear_attn_config.get("kda_layers")
+        if self.layer_types is not None:
+            layers = [i for i, kind in enumerate(self.layer_types) if kind == "linear_attention"]
+        elif not isinstance(layers, list):  # by rule: every fourth one, the first left out, sees all tokens
+            layers = [i for i in range(self.num_hidden_layers) if not i or i % 4]
+        if len(layers) > self.num_hidden_layers:
+            raise InputError(f"{len(layers)} linear layers for num_hidden_layers={self.num_hidden_layers}")
+        return len(layers)

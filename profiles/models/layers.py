@@ -10,7 +10,7 @@ from typing import Literal
 
 from profiles.errors import InputError
 
-LinearKind = Literal["gated_delta_net", "mamba2"]
+LinearKind = Literal["gated_delta_net", "kimi_delta", "mamba2"]
 WeightFormat = Literal["bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4"]
 
 
@@ -53,8 +53,62 @@ class MlaShape:
 
 
 @dataclass(frozen=True)
+class FullHeads:
+    """Heads of the layers without a window, where they are not those of the layers with one (Gemma-4).
+
+    Parameters
+    ----------
+    head_dim, num_kv_heads
+        Elements of each head, and KV heads; queries have as many heads as everywhere.
+    values_are_keys
+        One projection gives keys and values, which are cached apart all the same.
+
+    Raises
+    ------
+    InputError
+        A size is not a positive integer.
+    """
+
+    head_dim: int
+    num_kv_heads: int
+    values_are_keys: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive(self, "head_dim", "num_kv_heads")
+
+
+@dataclass(frozen=True)
+class SoftmaxKind:
+    """Layers of softmax attention that are alike; not those of latent attention.
+
+    Parameters
+    ----------
+    layers
+        How many there are.
+    num_kv_heads, head_dim, values_are_keys
+        Their heads.
+    window
+        Tokens of a window; 0 for none.
+    topk
+        Cached tokens that a query reads at most, where an indexer picks them; 0 where it reads all.
+    """
+
+    layers: int
+    num_kv_heads: int
+    head_dim: int
+    values_are_keys: bool = False
+    window: int = 0
+    topk: int = 0
+
+    @property
+    def kv_width(self) -> int:
+        """Elements per token of the keys of all KV heads; as many of the values are cached."""
+        return self.num_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True)
 class SparseShape:
-    """The indexer of sparse latent attention (DeepSeek-V3.2, GLM-5): it picks the cached tokens that a query reads.
+    """The indexer of sparse attention (DeepSeek-V3.2, MiniMax-M3): it picks the cached tokens that a query reads.
 
     Parameters
     ----------
@@ -63,7 +117,10 @@ class SparseShape:
     topk
         Cached tokens that a query reads at most.
     num_layers
-        Layers that have an indexer; the others read what the last one before them picked (GLM-5.2).
+        Layers that have an indexer. The others read what the last one before them picked (GLM-5.2), or without latent
+        attention everything (MiniMax-M3).
+    block
+        Tokens that are picked together, by the highest score among them (MiniMax-M3).
 
     Raises
     ------
@@ -75,19 +132,21 @@ class SparseShape:
     index_head_dim: int
     topk: int
     num_layers: int
+    block: int = 1
 
     def __post_init__(self) -> None:
-        require_positive(self, "index_heads", "index_head_dim", "topk", "num_layers")
+        require_positive(self, "index_heads", "index_head_dim", "topk", "num_layers", "block")
 
 
 @dataclass(frozen=True)
 class LinearShape:
-    """A layer whose cache is a state of fixed size: gated delta net (Qwen3-Next) or Mamba-2 (Nemotron-H).
+    """A layer whose cache is a state of fixed size: gated delta net (Qwen3-Next, Kimi Linear) or Mamba-2 (Nemotron-H).
 
     Parameters
     ----------
     kind
-        Which of them. Mamba-2's B and C take the place of the keys and queries, its x and z that of values and gate.
+        Which of them. Kimi's delta net decays each channel by itself; that and its output gate come through a rank of
+        ``v_dim``. Mamba-2's B and C take the place of the keys and queries, its x and z that of values and gate.
     k_heads, v_heads
         Heads of the keys (Mamba-2: groups) and of the values.
     k_dim, v_dim
@@ -128,8 +187,22 @@ class LinearShape:
 
     @property
     def in_width(self) -> int:
-        """Elements per token that the input projections make: those of the convolution, output gate, rates of decay."""
-        return self.conv_width + self.value_width + self.v_heads * (2 if self.kind == "gated_delta_net" else 1)
+        """Elements per token that the input projections make: those of the convolution, output gate, rates of decay.
+
+        Kimi's gate and rates are not among them (``gate_width``), its strength of writing is.
+        """
+        gate = 0 if self.kind == "kimi_delta" else self.value_width
+        return self.conv_width + gate + self.v_heads * (2 if self.kind == "gated_delta_net" else 1)
+
+    @property
+    def gate_rank(self) -> int:
+        """Rank that each of Kimi's two gates is projected through, elements; 0 for the others."""
+        return self.v_dim if self.kind == "kimi_delta" else 0
+
+    @property
+    def gate_width(self) -> int:
+        """Elements per token of Kimi's rates of decay, one a channel, and of its output gate; 0 for the others."""
+        return self.k_heads * self.k_dim + self.value_width if self.kind == "kimi_delta" else 0
 
     @property
     def state_elements(self) -> int:
@@ -146,6 +219,10 @@ class LinearShape:
         projections = hidden * self.in_width + self.value_width * hidden
         if self.kind == "gated_delta_net":  # decay and time step per head, one norm for all heads
             return projections + self.conv_width * self.conv_kernel + 2 * self.v_heads + self.v_dim
+        if self.kind == "kimi_delta":  # a time step per channel, a decay per head, one norm for all heads
+            gates = self.gate_rank * (2 * hidden + self.gate_width)
+            steps = self.k_heads * self.k_dim + self.v_heads + self.v_dim
+            return projections + gates + self.conv_width * self.conv_kernel + steps
         return projections + self.conv_width * (self.conv_kernel + 1) + 3 * self.v_heads + self.value_width
 
 

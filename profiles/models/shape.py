@@ -5,14 +5,14 @@ Every count is in elements (parameters or activations), never in bytes; multiply
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from profiles.errors import InputError
-from profiles.models.layers import require_positive
+from profiles.models.layers import SoftmaxKind, require_positive
 
 if TYPE_CHECKING:
-    from profiles.models.layers import LinearShape, MlaShape, MoeShape, QuantizedWeights, SparseShape
+    from profiles.models.layers import FullHeads, LinearShape, MlaShape, MoeShape, QuantizedWeights, SparseShape
 
 Head = Literal["lm", "scalar"]
 
@@ -49,6 +49,8 @@ class ModelShape:
         Attention window, tokens (``None`` if no layer has one), and how many layers use it.
     mla, moe, sparse, linear
         Latent attention, mixture of experts, indexer of sparse attention and linear mixer, where the model has them.
+    full_heads
+        Heads of the layers without a window, where those with one have others (Gemma-4).
     num_linear_layers
         Layers whose mixer is the linear one.
     num_mixer_free_layers, num_mlp_free_layers
@@ -98,6 +100,7 @@ class ModelShape:
     num_mtp_layers: int = 0
     vision_params: int = 0
     weights: QuantizedWeights | None = None
+    full_heads: FullHeads | None = None
 
     def __post_init__(self) -> None:
         require_positive(self, "hidden", "num_layers", "vocab", "num_heads", "num_kv_heads", "head_dim", "ffn")
@@ -111,8 +114,12 @@ class ModelShape:
             raise InputError(f"moe_layers has {len(self.moe.moe_layers)} flags for num_layers={self.num_layers}")
         if self.mla is not None and self.num_kv_heads != self.num_heads:
             raise InputError(f"num_kv_heads={self.num_kv_heads} must equal num_heads={self.num_heads} with mla")
-        if self.sparse is not None and (self.mla is None or self.sparse.num_layers > self.num_layers):
-            raise InputError(f"an indexer in {self.sparse.num_layers} layers needs mla and as many layers")
+        if self.sparse is not None and self.sparse.num_layers > (self.num_layers if self.mla else self.num_full_layers):
+            raise InputError(f"an indexer in {self.sparse.num_layers} layers needs as many that see all tokens")
+        if self.full_heads is not None and (self.mla or self.num_heads % self.full_heads.num_kv_heads):
+            raise InputError(
+                f"num_heads={self.num_heads} is no multiple of {self.full_heads.num_kv_heads} full KV heads"
+            )
         if self.mla is not None and self.head_dim != self.mla.qk_head_dim:
             raise InputError(f"head_dim={self.head_dim} must equal mla's qk_head_dim={self.mla.qk_head_dim}")
 
@@ -171,40 +178,80 @@ class ModelShape:
         return self.num_heads * (self.mla.v_head_dim if self.mla else self.head_dim)
 
     @property
+    def softmax_kinds(self) -> tuple[SoftmaxKind, ...]:
+        """Kinds of attention that the model has layers of; latent attention as its expanded heads, which read all."""
+        windowed = SoftmaxKind(
+            self.num_sliding_layers, self.num_kv_heads, self.head_dim, window=self.sliding_window or 0
+        )
+        full = replace(windowed, layers=self.num_full_layers, window=0)
+        if own := self.full_heads:
+            full = replace(
+                full, num_kv_heads=own.num_kv_heads, head_dim=own.head_dim, values_are_keys=own.values_are_keys
+            )
+        picked, topk = (self.sparse.num_layers, self.sparse.topk) if self.sparse and not self.mla else (0, 0)
+        kinds = (replace(full, layers=full.layers - picked), windowed, replace(full, layers=picked, topk=topk))
+        return tuple(kind for kind in kinds if kind.layers)
+
+    @property
     def kv_elements_per_token_per_layer(self) -> int:
-        """Elements that a full attention layer caches per token: keys and values, or MLA's latent and index key."""
+        """Elements that a full attention layer caches per token: keys and values, or MLA's latent, and an index key."""
+        index = self.sparse.index_head_dim if self.sparse else 0
         if self.mla is None:
-            return 2 * self.kv_width
-        return self.kv_width + (self.sparse.index_head_dim if self.sparse else 0)
+            return (
+                2 * (self.full_heads.num_kv_heads * self.full_heads.head_dim if self.full_heads else self.kv_width)
+                + index
+            )
+        return self.kv_width + index
+
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Elements that all attention layers cache of a token, those with a window too."""
+        if self.mla is not None:
+            return self.kv_elements_per_token_per_layer * self.num_attention_layers
+        index = self.sparse.index_head_dim * self.sparse.num_layers if self.sparse else 0
+        return sum(2 * kind.kv_width * kind.layers for kind in self.softmax_kinds) + index
 
     @property
     def attention_params(self) -> int:
-        """Parameters of one layer's attention projections with their biases (norms are in another count)."""
-        output = self.o_width * self.hidden + self.hidden * self.o_bias
+        """Parameters of one layer's attention projections with their biases (norms are in another count).
+
+        Where layers without a window have heads of their own, of one with a window.
+        """
         if self.mla is None:
-            qkv_width = self.q_width * (2 if self.attention_gate else 1) + 2 * self.kv_width
-            sinks = self.num_heads * self.attention_sinks
-            return self.hidden * qkv_width + qkv_width * self.qkv_bias + output + sinks
+            return self._params_of(SoftmaxKind(1, self.num_kv_heads, self.head_dim))
+        output = self.o_width * self.hidden + self.hidden * self.o_bias
         rank, mla = self.mla.q_lora_rank, self.mla
         down = (rank or 0) + self.kv_width  # the only biased inputs, if any, are the down-projections
         query = self.q_width * (rank or self.hidden)
         expand = mla.kv_lora_rank * self.num_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
         return self.hidden * down + down * self.qkv_bias + query + expand + output + self._indexer_params
 
+    def _params_of(self, kind: SoftmaxKind) -> int:
+        """Parameters of the projections of one layer of a kind of softmax attention."""
+        query = self.num_heads * kind.head_dim
+        width = query * (2 if self.attention_gate else 1) + kind.kv_width * (1 if kind.values_are_keys else 2)
+        output = query * self.hidden + self.hidden * self.o_bias
+        return self.hidden * width + width * self.qkv_bias + output + self.num_heads * self.attention_sinks
+
     @property
     def _indexer_params(self) -> int:
-        """Parameters of one indexer of sparse attention, its layer norm with bias included."""
-        if self.sparse is None or self.mla is None:
+        """Parameters of one indexer of sparse attention, its norms included."""
+        if self.sparse is None:
             return 0
         heads, dim = self.sparse.index_heads, self.sparse.index_head_dim
+        if self.mla is None:
+            return self.hidden * (heads * dim + dim) + 2 * dim
         return (self.mla.q_lora_rank or self.hidden) * heads * dim + self.hidden * (dim + heads) + 2 * dim
 
     @property
     def mixer_params(self) -> int:
         """Parameters of all layers' mixers: attention projections and linear mixers, without norms over queries."""
-        linear = self.linear.params(self.hidden) if self.linear else 0
+        linear = self.num_linear_layers * (self.linear.params(self.hidden) if self.linear else 0)
+        if self.mla is None:
+            indexers = self.sparse.num_layers * self._indexer_params if self.sparse else 0
+            return linear + indexers + sum(kind.layers * self._params_of(kind) for kind in self.softmax_kinds)
         shared = (self.num_layers - self.sparse.num_layers) * self._indexer_params if self.sparse else 0
-        return self.num_attention_layers * self.attention_params + self.num_linear_layers * linear - shared
+        return self.num_attention_layers * self.attention_params + linear - shared
 
     @property
     def dense_mlp_params(self) -> int:
@@ -269,6 +316,8 @@ class ModelShape:
         """Parameters of all layers together: mixers, norms, MLPs."""
         others = self.num_layers - self.num_attention_layers
         norms = self.num_attention_layers * self.norm_params_per_layer + others * self.norms_per_layer * self.hidden
+        if self.full_heads and self.qk_norm:
+            norms += self.num_full_layers * 2 * (self.full_heads.head_dim - self.head_dim)
         mlps = self.num_dense_layers * self.dense_mlp_params + self.num_moe_layers * self.moe_mlp_params
         return self.mixer_params + norms + mlps
 
@@ -325,7 +374,8 @@ class ModelShape:
 
     def attention_splits(self, t: int) -> bool:
         """Whether heads, those of linear mixers too, and dense MLPs split evenly over ``t`` GPUs."""
-        kv_ok = self.mla is not None or self.num_kv_heads % t == 0 or t % self.num_kv_heads == 0
+        kv_heads = {self.num_kv_heads, self.full_heads.num_kv_heads if self.full_heads else self.num_kv_heads}
+        kv_ok = self.mla is not None or all(n % t == 0 or t % n == 0 for n in kv_heads)
         linear_ok = self.linear is None or (
             self.linear.v_heads % t == 0 and (self.linear.k_heads % t == 0 or t % self.linear.k_heads == 0)
         )

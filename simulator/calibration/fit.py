@@ -72,7 +72,8 @@ class Prices:
             k: s * facts.workload.num_samples for k, s in self.seconds_per_sample.items() if k not in self._waiting
         }
         return {
-            call.key: self._alone_s(index, call.key, at[_host_of(call.api)]) * factor_of.get(call.api, 1.0)
+            call.key: self._alone_s(index, call.key, at[_host_of(call.api)])
+            * (1.0 if facts.is_function(call.role) else factor_of.get(call.api, 1.0))
             + beside.get(call.api, 0.0)
             for call in facts.dataflow.calls
             if not keys or call.key in keys
@@ -125,11 +126,19 @@ def fit(
     """
     given = dict(seconds_per_sample or {})
     prices = Prices(cases, given)
-    found = fit_to(prices, observations, _at_several_lengths(prices, observations))
+    seen = [one for one in observations if _moves(prices, one)]
+    found = fit_to(prices, seen, _at_several_lengths(prices, seen))
     apis = {call.key: call.api for case in cases for call in case.facts.dataflow.calls}
     samples = cases[0].facts.workload.num_samples if cases else 1
     belief = replace(found.belief, of_calls=_of_calls(found, apis))
     return belief, given | {apis[key]: s / samples for (key,), s in found.seconds.items() if s > 0}
+
+
+def _moves(prices: Prices, observed: Observation) -> bool:
+    """Whether a factor moves any of what was observed: none moves what costs nothing, nor a function's time."""
+    facts = prices.cases[observed.case].facts
+    functions = {call.key for call in facts.dataflow.calls if facts.is_function(call.role)}
+    return not set(observed.calls) <= functions and prices.seconds(observed, np.zeros(len(FACTORS))) > 0.0
 
 
 def _of_calls(found: Posterior, apis: Mapping[str, str]) -> Floats:

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Priced, longer
-from simulator.cost import mamba
+from simulator.cost import delta_net, mamba
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
-    attention_gemms,
+    attention_products,
     linear_gemms,
     linear_training,
     mlp_gemms,
     mlp_width_per_token,
     run_gemms,
 )
+from simulator.cost.indexer import as_shorter_prompts, index_scores
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -92,14 +93,17 @@ def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, c
     heads = shape.num_heads / np.asarray(tp, dtype=np.float64)
     if shape.mla is not None and not facts.device.mla_covers_projections:
         return facts.device.mla_prefill(batch.sequences, batch.length, heads) * busiest_share(facts, cp)
-    kv = np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
-    found = Priced.zero(np.broadcast_shapes(batch.tokens.shape, kv.shape))
-    for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
-        if layers:
-            price = facts.device.attention_prefill(
-                batch.sequences, batch.length, heads, kv, shape.head_dim, window=window
-            )
-            found = found + price * (layers / shape.num_attention_layers)
+    found = Priced.zero(np.broadcast_shapes(batch.tokens.shape, heads.shape))
+    for kind in shape.softmax_kinds:
+        kv = np.maximum(kind.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
+        prompts, read = batch.sequences, batch.length
+        if kind.topk:
+            prompts, read = as_shorter_prompts(prompts, read, kind.topk)
+        price = facts.device.attention_prefill(prompts, read, heads, kv, kind.head_dim, window=kind.window)
+        if kind.topk and shape.sparse is not None:
+            pairs = batch.sequences * batch.length * batch.length / 2.0
+            price = price.at_best(Basis.ANALYTIC) + index_scores(facts, shape.sparse, pairs, prompt=True)
+        found = found + price * (kind.layers / shape.num_attention_layers)
     return found * busiest_share(facts, cp)
 
 
@@ -269,21 +273,22 @@ def _layer(
 ) -> LayerTime:
     attention, attention_backward = _attention(facts, shape, batch, tp, cp)
     small = elementwise(facts, shape, tokens, tp)
-    projections = attention_gemms(shape, tp)
+    kinds = attention_products(shape, tp)
+    projections = kinds[0][0]
     mixer, ffn = (("qkv",) * (len(projections) - 1) + ("output",), ("gate_up", "down")[: len(mlp)])
-    if shape.linear is None:
+    if shape.linear is None and len(kinds) == 1:
         gemms, names = projections + mlp, mixer + ffn
         forward, inputs, weights = linear_training(facts, tokens, gemms, names, dtype, batch.sustained)
     else:
         full = shape.num_attention_layers / shape.num_layers
-        linear, linear_backward = _linear_mixer(facts, shape, batch, tp, cp)
-        attention, attention_backward = attention * full + linear, attention_backward * full + linear_backward
-        share = shape.num_linear_layers / shape.num_layers
-        parts = [
-            (projections, mixer, full),
-            (linear_gemms(shape, tp), ("qkv", "output"), share),
-            (mlp, ffn, 1.0),
-        ]
+        attention, attention_backward = attention * full, attention_backward * full
+        parts = [*((sizes, mixer, full * part) for sizes, part in kinds), (mlp, ffn, 1.0)]
+        if shape.linear is not None:
+            linear, linear_backward = _linear_mixer(facts, shape, batch, tp, cp)
+            attention, attention_backward = attention + linear, attention_backward + linear_backward
+            products = linear_gemms(shape, tp)
+            names = ("qkv", *("gate",) * (len(products) - 2), "output")
+            parts.append((products, names, shape.num_linear_layers / shape.num_layers))
         each = [
             [time * weight for time in linear_training(facts, tokens, gemms, names, dtype, batch.sustained)]
             for gemms, names, weight in parts
@@ -308,8 +313,7 @@ def _linear_mixer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: I
     if shape.linear.kind == "mamba2":
         forward = mamba.mixer_forward(facts, shape.linear, batch.tokens / cp, ranks)
     else:
-        heads = (np.maximum(count // ranks, 1) for count in (shape.linear.k_heads, shape.linear.v_heads))
-        forward = facts.device.linear_prefill(batch.sequences, batch.length, *heads) * (1.0 / cp)
+        forward = delta_net.forward(facts, shape.linear, batch.sequences, batch.length, ranks) * (1.0 / cp)
     forward = forward * (shape.num_linear_layers / shape.num_layers)
     return forward, (forward * FLASH_BACKWARD_FLOP_RATIO).at_best(Basis.ANALYTIC)
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Basis, Floats, Ints, Priced, longer
-from simulator.cost import mamba, moe
+from simulator.cost import delta_net, mamba, moe
 from simulator.cost.formats import QUANTIZED_ACTIVATIONS, expert_kernels, formats_of, kv_dtype, mla_dtype
 from simulator.cost.gemms import (
     ACTIVATION_BYTES,
-    attention_gemms,
+    attention_products,
     held_gemms,
     latent_gemms,
     linear_gemms,
@@ -24,8 +24,10 @@ from simulator.cost.gemms import (
     mlp_width_per_token,
     run_gemms,
 )
+from simulator.cost.indexer import as_shorter_prompts, index_scores
 
 if TYPE_CHECKING:
+    from profiles.models.layers import SoftmaxKind
     from profiles.models.shape import ModelShape
     from simulator.cost.formats import Formats
     from simulator.facts import Facts
@@ -123,11 +125,12 @@ def copy_work(
     whole = _sparse_modules(facts, shape) or (shape.mla is not None and facts.device.mla_covers_projections)
     if not whole:
         share = shape.num_attention_layers / shape.num_layers
-        work = work + products(facts, own, attention_gemms(shape, ranks), formats.attention) * share
+        for sizes, part in attention_products(shape, ranks):
+            work = work + products(facts, own, sizes, formats.attention) * (share * part)
     if shape.linear is not None:
         share = shape.num_linear_layers / shape.num_layers
         work = work + products(facts, own, linear_gemms(shape, ranks), formats.attention) * share
-        if shape.linear.kind == "gated_delta_net":  # a Mamba mixer's price has its small kernels
+        if shape.linear.kind != "mamba2":  # a Mamba mixer's price has its small kernels
             work = work + facts.device.memory_bound(0.0 * own, LINEAR_KERNELS) * share
     # A dense MLP runs with the attention: on the same ranks, as many copies.
     if shape.num_dense_layers:
@@ -214,29 +217,43 @@ def attention_of_decode(
     Source: measured decode tables; left-out points are 2 to 3 % off on the median. All sequences are taken at the mean
     context.
     """
-    own, heads, kv = _heads(shape, layouts, sequences)
-    cache = kv_dtype(facts, precision)
-    if shape.mla is not None:
-        projections = mla_dtype(facts, formats_of(shape, precision).attention)
-        if _sparse_modules(facts, shape):
-            return facts.device.sparse_attention("decode", (own, context, heads), shape.hidden, projections, cache)
-        read = context if shape.sparse is None else np.minimum(context, shape.sparse.topk)
-        latent = facts.device.mla_decode(own, read, heads, projections, cache)
-        return latent if shape.sparse is None else latent + _indexer(facts, shape, own * context)
-    parts = Priced.zero(own.shape)
-    for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
-        if layers:
-            price = facts.device.attention_decode(own, context, heads, kv, shape.head_dim, cache, window)
-            parts = parts + price * (layers / shape.num_layers)
-    parts = longer(parts, _instructions(facts, shape, own, context, (heads, kv), cache))
-    attention = facts.generation.scaled(parts, "attention_ratio")
+    own, heads = _heads(shape, layouts, sequences)
+    ranks = np.broadcast_to(attention_ranks(layouts), sequences.shape)
+    softmax = _latent_of_decode if shape.mla is not None else _softmax_of_decode
+    attention = softmax(facts, shape, own, context, heads, ranks, precision)
     if shape.linear is None:
         return attention
     share = shape.num_linear_layers / shape.num_layers
-    if shape.linear.kind == "mamba2":
-        return attention + mamba.mixer_step(facts, shape.linear, own, attention_ranks(layouts)) * share
-    k_heads, v_heads = _linear_heads(shape, layouts, sequences)
-    return attention + facts.device.linear_decode(own, k_heads, v_heads) * share
+    mixer = mamba.mixer_step if shape.linear.kind == "mamba2" else delta_net.step
+    return attention + mixer(facts, shape.linear, own, ranks) * share
+
+
+def _latent_of_decode(
+    facts: Facts, shape: ModelShape, own: Floats, context: Floats, heads: Ints, _ranks: Ints, precision: str
+) -> Priced:
+    """Latent attention of an average layer in a step."""
+    projections, cache = mla_dtype(facts, formats_of(shape, precision).attention), kv_dtype(facts, precision)
+    if _sparse_modules(facts, shape):
+        return facts.device.sparse_attention("decode", (own, context, heads), shape.hidden, projections, cache)
+    read = context if shape.sparse is None else np.minimum(context, shape.sparse.topk)
+    latent = facts.device.mla_decode(own, read, heads, projections, cache)
+    latent = latent * (shape.num_attention_layers / shape.num_layers)
+    return latent if shape.sparse is None else latent + _indexer(facts, shape, own * context)
+
+
+def _softmax_of_decode(
+    facts: Facts, shape: ModelShape, own: Floats, context: Floats, heads: Ints, ranks: Ints, precision: str
+) -> Priced:
+    """Attention over keys and values of an average layer in a step, each kind of layer by itself."""
+    cache, parts = kv_dtype(facts, precision), Priced.zero(own.shape)
+    for kind in shape.softmax_kinds:
+        kv, read = _kv_heads(kind, ranks), np.minimum(context, kind.topk) if kind.topk else context
+        price = facts.device.attention_decode(own, read, heads, kv, kind.head_dim, cache, kind.window)
+        parts = parts + (price.at_best(Basis.ANALYTIC) if kind.topk else price) * (kind.layers / shape.num_layers)
+    kv = np.maximum(shape.num_kv_heads // ranks, 1)
+    parts = longer(parts, _instructions(facts, shape, own, context, (heads, kv), cache))
+    attention = facts.generation.scaled(parts, "attention_ratio")
+    return attention if shape.sparse is None else attention + _indexer(facts, shape, own * context)
 
 
 def _instructions(
@@ -277,38 +294,42 @@ def attention_of_prefill(
     Priced
         Seconds, the shape of ``sequences``.
     """
-    own, heads, kv = _heads(shape, layouts, sequences)
-    cache = kv_dtype(facts, precision)
-    if shape.mla is not None:
-        projections = mla_dtype(facts, formats_of(shape, precision).attention)
-        if shape.sparse is None:
-            return facts.device.mla_prefill(own, length, heads, projections, cache)
-        if _sparse_modules(facts, shape):
-            return facts.device.sparse_attention("prefill", (own, length, heads), shape.hidden, projections, cache)
-        # Shorter prompts of as many tokens in all, whose tokens read as many on the mean as are picked here.
-        topk = np.minimum(float(shape.sparse.topk), length)
-        read = 2.0 * (topk * topk / 2.0 + (length - topk) * topk) / np.maximum(length, 1.0)
-        latent = facts.device.mla_prefill(own * length / np.maximum(read, 1.0), read, heads, projections, cache)
-        return latent + _indexer(facts, shape, own * length * length / 2.0)
-    parts = Priced.zero(np.broadcast_shapes(own.shape, length.shape))
-    for layers, window in ((shape.num_full_layers, 0), (shape.num_sliding_layers, shape.sliding_window or 0)):
-        if layers:
-            price = facts.device.attention_prefill(own, length, heads, kv, shape.head_dim, cache, window)
-            parts = parts + price * (layers / shape.num_layers)
+    own, heads = _heads(shape, layouts, sequences)
+    ranks = np.broadcast_to(attention_ranks(layouts), sequences.shape)
+    softmax = _latent_of_prefill if shape.mla is not None else _softmax_of_prefill
+    attention = softmax(facts, shape, own, length, heads, ranks, precision)
     if shape.linear is None:
-        return parts
+        return attention
     share = shape.num_linear_layers / shape.num_layers
     if shape.linear.kind == "mamba2":
-        return parts + mamba.mixer_forward(facts, shape.linear, own * length, attention_ranks(layouts)) * share
-    k_heads, v_heads = _linear_heads(shape, layouts, sequences)
-    return parts + facts.device.linear_prefill(own, length, k_heads, v_heads) * share
+        return attention + mamba.mixer_forward(facts, shape.linear, own * length, ranks) * share
+    return attention + delta_net.forward(facts, shape.linear, own, length, ranks) * share
 
 
-INDEX_KERNELS = 4
-"""Kernels of an indexer: quantisation of its query and key, scores, choice of the highest."""
+def _latent_of_prefill(
+    facts: Facts, shape: ModelShape, own: Floats, length: Floats, heads: Ints, _ranks: Ints, precision: str
+) -> Priced:
+    """Latent attention of prompts in an average layer."""
+    projections, cache = mla_dtype(facts, formats_of(shape, precision).attention), kv_dtype(facts, precision)
+    if _sparse_modules(facts, shape):
+        return facts.device.sparse_attention("prefill", (own, length, heads), shape.hidden, projections, cache)
+    prompts, read = (own, length) if shape.sparse is None else as_shorter_prompts(own, length, shape.sparse.topk)
+    latent = facts.device.mla_prefill(prompts, read, heads, projections, cache)
+    latent = latent * (shape.num_attention_layers / shape.num_layers)
+    return latent if shape.sparse is None else latent + _indexer(facts, shape, own * length * length / 2.0, prompt=True)
 
-SCORE_BYTES = 12.0
-"""A score in fp32: written once, read twice to find the highest."""
+
+def _softmax_of_prefill(
+    facts: Facts, shape: ModelShape, own: Floats, length: Floats, heads: Ints, ranks: Ints, precision: str
+) -> Priced:
+    """Attention over keys and values of prompts in an average layer, each kind of layer by itself."""
+    cache, parts = kv_dtype(facts, precision), Priced.zero(np.broadcast_shapes(own.shape, length.shape))
+    for kind in shape.softmax_kinds:
+        prompts, read = as_shorter_prompts(own, length, kind.topk) if kind.topk else (own, length)
+        kv = _kv_heads(kind, ranks)
+        price = facts.device.attention_prefill(prompts, read, heads, kv, kind.head_dim, cache, kind.window)
+        parts = parts + (price.at_best(Basis.ANALYTIC) if kind.topk else price) * (kind.layers / shape.num_layers)
+    return parts if shape.sparse is None else parts + _indexer(facts, shape, own * length * length / 2.0, prompt=True)
 
 
 def _sparse_modules(facts: Facts, shape: ModelShape) -> bool:
@@ -317,18 +338,10 @@ def _sparse_modules(facts: Facts, shape: ModelShape) -> bool:
     return sparse is not None and sparse.num_layers == shape.num_layers and facts.device.has_sparse(shape.hidden)
 
 
-def _indexer(facts: Facts, shape: ModelShape, pairs: Floats) -> Priced:
-    """Indexer of sparse attention in an average layer, over pairs of a query and a cached token: it is not sharded.
-
-    Each pair takes ``index_heads`` products of ``index_head_dim`` elements in FP8, keys read once, and a score.
-    """
-    sparse, spec = shape.sparse, facts.device.spec
-    assert sparse is not None
-    dtype = "fp8" if "fp8" in spec.peak_flop_per_s else "bf16"
-    flop = 2.0 * sparse.index_heads * sparse.index_head_dim * pairs
-    products = Priced.of(flop / spec.peak(dtype), Basis.ANALYTIC)
-    scores = facts.device.memory_bound((sparse.index_head_dim + SCORE_BYTES) * pairs, INDEX_KERNELS)
-    return (products + scores) * (sparse.num_layers / shape.num_layers)
+def _indexer(facts: Facts, shape: ModelShape, pairs: Floats, prompt: bool = False) -> Priced:
+    """Indexer of sparse attention in an average layer, over pairs of a query and a cached token: it is not sharded."""
+    assert shape.sparse is not None
+    return index_scores(facts, shape.sparse, pairs, prompt) * (shape.sparse.num_layers / shape.num_layers)
 
 
 def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> Priced:
@@ -353,18 +366,15 @@ def sampling_head(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, s
     return run_gemms(facts, own, gemm, facts.plain_dtype) + sampling
 
 
-def _heads(shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> tuple[Floats, Ints, Ints]:
-    """Sequences of one attention copy, and query and KV heads of one rank (KV heads are replicated below one)."""
+def _heads(shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> tuple[Floats, Ints]:
+    """Sequences of one attention copy, and query heads of one rank."""
     ranks = np.broadcast_to(attention_ranks(layouts), sequences.shape)
-    heads = np.maximum(shape.num_heads // ranks, 1)
-    return sequences / layouts.attention_dp[:, None], heads, np.maximum(shape.num_kv_heads // ranks, 1)
+    return sequences / layouts.attention_dp[:, None], np.maximum(shape.num_heads // ranks, 1)
 
 
-def _linear_heads(shape: ModelShape, layouts: GenerationLayouts, sequences: Floats) -> tuple[Ints, Ints]:
-    """Key and value heads of a linear mixer on one rank; no fewer than one."""
-    assert shape.linear is not None
-    ranks = np.broadcast_to(attention_ranks(layouts), sequences.shape)
-    return np.maximum(shape.linear.k_heads // ranks, 1), np.maximum(shape.linear.v_heads // ranks, 1)
+def _kv_heads(kind: SoftmaxKind, ranks: Ints) -> Ints:
+    """KV heads of one rank; there is one on each where they are fewer than ranks."""
+    return np.maximum(kind.num_kv_heads // ranks, 1)
 
 
 def _small_bytes(shape: ModelShape, ranks: Ints) -> Floats:

@@ -78,10 +78,15 @@ def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_byte
     Floats
         Bytes, the broadcast shape.
     """
-    if shape.mla is not None:
-        per_layer = shape.kv_elements_per_token_per_layer + 0 * tp
+    ranks = np.asarray(tp, dtype=np.float64)
+    if shape.mla is not None or not shape.num_attention_layers:
+        per_layer = shape.kv_elements_per_token_per_layer + 0.0 * ranks
     else:
-        per_layer = 2 * shape.head_dim * np.maximum(shape.num_kv_heads / tp, 1.0)
+        index = shape.sparse.index_head_dim * shape.sparse.num_layers if shape.sparse else 0
+        every = index + 0.0 * ranks
+        for kind in shape.softmax_kinds:
+            every = every + kind.layers * 2 * kind.head_dim * np.maximum(kind.num_kv_heads / ranks, 1.0)
+        per_layer = every / shape.num_attention_layers
     return np.asarray(per_layer * np.ceil(shape.num_attention_layers / pp) * element_bytes, dtype=np.float64)
 
 
@@ -124,3 +129,22 @@ def keeping_layers(facts: Facts, shape: ModelShape) -> tuple[int, int]:
     if not facts.generation.window_frees_cache:
         return shape.num_attention_layers, 0
     return shape.num_full_layers, shape.num_sliding_layers
+
+
+def windowed_share(shape: ModelShape) -> float:
+    """Share of the layers with a window in the cache of a token that all layers keep.
+
+    Parameters
+    ----------
+    shape
+        The model.
+
+    Returns
+    -------
+    float
+        By elements: layers may differ in their heads (Gemma-4).
+    """
+    if shape.mla is not None:
+        return shape.num_sliding_layers / shape.num_attention_layers
+    elements = [(kind.layers * kind.kv_width, kind.window) for kind in shape.softmax_kinds]
+    return sum(n for n, window in elements if window) / sum(n for n, _ in elements)

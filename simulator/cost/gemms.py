@@ -58,8 +58,37 @@ def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
     ]
 
 
+def attention_products(shape: ModelShape, tp: Ints) -> list[tuple[list[tuple[Floats, Floats]], float]]:
+    """Projections of each kind of attention layer, and its share of them all.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    list[tuple[list[tuple[Floats, Floats]], float]]
+        ``(n, k)`` of each product of a layer as ``attention_gemms`` has them, and the share of the layers; an indexer's
+        queries and key, which every rank makes, are part of the first where attention is not latent.
+    """
+    if shape.mla is not None or (shape.full_heads is None and shape.sparse is None):
+        return [(attention_gemms(shape, tp), 1.0)]
+    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
+    found = []
+    for kind in shape.softmax_kinds:
+        query = shape.num_heads * kind.head_dim / t
+        keys = kind.head_dim * np.maximum(kind.num_kv_heads / t, 1.0) * (1 if kind.values_are_keys else 2)
+        index = (shape.sparse.index_heads + 1) * shape.sparse.index_head_dim if kind.topk and shape.sparse else 0
+        products = [(query * (2 if shape.attention_gate else 1) + keys + index, h + 0 * t), (h + 0 * t, query)]
+        found.append((products, kind.layers / shape.num_attention_layers))
+    return found
+
+
 def linear_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
-    """Sizes of the projections of a linear mixer of one rank: one in (all inputs and the gate), one out.
+    """Sizes of the projections of a linear mixer of one rank: in (all inputs and the gate), Kimi's gates, out.
 
     Parameters
     ----------
@@ -76,7 +105,10 @@ def linear_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
     if shape.linear is None:
         return []
     h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
-    return [(shape.linear.in_width / t, h + 0 * t), (h + 0 * t, shape.linear.value_width / t)]
+    linear, zero = shape.linear, 0 * t
+    gates = [(2.0 * linear.gate_rank + zero, h + zero), (linear.gate_width / t, linear.gate_rank + zero)]
+    inner = gates if linear.gate_rank else []  # both down, which every rank does whole, and both up
+    return [(linear.in_width / t, h + zero), *inner, (h + zero, linear.value_width / t)]
 
 
 def mlp_gemms(shape: ModelShape, width: Floats, hidden: int = 0) -> list[tuple[Floats, Floats]]:

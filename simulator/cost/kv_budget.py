@@ -215,7 +215,7 @@ def _windowed_share(facts: Facts, shape: ModelShape) -> float:
     work = facts.workload
     if not whole or not windowed or (shape.sliding_window or 0) >= work.engine_prompt_tokens + work.response.mean:
         return 0.0
-    return windowed / (whole + windowed)
+    return engine_memory.windowed_share(shape)
 
 
 def _every_layer(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:

@@ -120,7 +120,7 @@ def activation_bytes_per_token(
     """
     width, mixer = mlp_width(shape), float(2 * shape.q_width + 2 * shape.kv_width)
     if shape.linear is not None:
-        linear = shape.linear.in_width + 2 * shape.linear.value_width
+        linear = shape.linear.in_width + shape.linear.gate_width + 2 * shape.linear.value_width
         mixer = (shape.num_attention_layers * mixer + shape.num_linear_layers * linear) / shape.num_layers
     if shape.num_mlp_free_layers:
         width = width * (1.0 - shape.num_mlp_free_layers / shape.num_layers)

@@ -88,7 +88,7 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
     late = Cost.of_compute(runs.priced(start_skew_s=others))
     beside_s = facts.calibration.seconds_per_sample.get(call.api, 0.0) * facts.workload.num_samples
     dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, dispatch_pool_rank_s=others))
-    whole = (cost + late) * facts.correction(call.api) + dispatch
+    whole = (cost + late) * facts.correction(call.api, call.role) + dispatch
     return whole + Cost.of_compute(Priced.of(beside_s, Basis.MEASURED)) if beside_s else whole
 
 

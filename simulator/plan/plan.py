@@ -139,7 +139,8 @@ class Plan(Record):
     ``schedule``: ``sync`` trains on what this iteration generated; ``one-step-off`` generates the next iteration's
     samples meanwhile, and ``async`` keeps ``steps_in_flight`` iterations of samples in the engines, which never
     drain. Both need a dedicated generation pool. ``in_flight_updates``: new weights reach engines while they
-    generate, instead of between two generations.
+    generate, instead of between two generations. ``draft_tokens`` that engines draft in a step, 0 for none; ``None``
+    as the job says.
     """
 
     schema_version: Literal[1] = 1
@@ -150,6 +151,7 @@ class Plan(Record):
     schedule: Schedule = "sync"
     steps_in_flight: Degree = 1
     in_flight_updates: bool = False
+    draft_tokens: Annotated[int, Field(ge=0, le=MOST)] | None = None
     resharding: Resharding = "hybridflow"
 
     def pool_of(self, role: str) -> Pool:

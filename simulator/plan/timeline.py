@@ -87,8 +87,8 @@ class Timeline(Sealed):
 
     ``stages`` splits ``iteration_s`` along the critical path, so its values add up to it. ``basis`` is the
     provenance of the iteration: its share on each kind of evidence. ``cluster`` says like which published runs its time
-    may be off (``simulator.uncertainty``), ``log_deviation`` how
-    far its logarithm is known with a calibration. ``releases``: seconds of the iteration by the facts of other
+    may be off (``simulator.uncertainty``), ``by_rule`` the share of the model that no table prices, ``log_deviation``
+    how far its logarithm is known with a calibration. ``releases``: seconds of the iteration by the facts of other
     releases, where an engine's own is not profiled. ``computed_from`` is the digest of the plan file that it is of, or
     of the plan and the run that were measured; empty where it was not written to a file.
     """
@@ -103,6 +103,7 @@ class Timeline(Sealed):
     tokens: Annotated[float, Field(ge=0, le=MOST_S)]
     num_gpus: Degree
     cluster: str = "rl"
+    by_rule: Annotated[float, Field(ge=0, le=1)] = 0.0
     log_deviation: Annotated[float, Field(ge=0, le=10)] | None = None
     releases: dict[str, Annotated[float, Field(gt=0, le=MOST_S)]] = Field(default_factory=dict)
 

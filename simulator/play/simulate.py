@@ -16,7 +16,7 @@ from simulator.play.event_queue import Scheduled, Task, critical_path, run_event
 from simulator.play.host_contention import settle, shared_host
 from simulator.play.left_open import left_open
 from simulator.play.other_releases import other_releases
-from simulator.uncertainty import cluster_of
+from simulator.uncertainty import by_rule_share, cluster_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,6 +82,7 @@ def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
     NoBasisError
         A device lacks a measurement.
     """
+    facts = facts.drafting(plan.draft_tokens)
     out = {call.key: _scalar(controller_cost(facts, call)) for call in facts.dataflow.calls if is_controller(call)}
     for entry in plan.roles:
         home = facts.on(plan.pool_of(entry.role).device)
@@ -181,6 +182,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         tokens=facts.workload.tokens,
         num_gpus=plan.num_gpus,
         cluster=cluster_of(facts, plan.schedule),
+        by_rule=by_rule_share(facts),
         log_deviation=left_open(
             facts,
             alone_s,

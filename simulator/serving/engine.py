@@ -62,7 +62,7 @@ def kv_tokens(facts: Facts, shape: ModelShape, layout: GenerationLayout, precisi
     whole, _ = engine_memory.keeping_layers(facts, shape)
     if not whole:
         return layout.max_num_seqs * shape.max_position
-    return int(pool / (_layer_bytes(facts, shape, layouts, precision) * whole)) * layout.attention_dp
+    return int(pool / _whole_bytes(facts, shape, layouts, precision)) * layout.attention_dp
 
 
 def tokens_of_a_sequence(
@@ -76,17 +76,20 @@ def tokens_of_a_sequence(
     whole, windowed = engine_memory.keeping_layers(facts, shape)
     if not whole:
         return 0
-    layer = _layer_bytes(facts, shape, layouts, precision)
+    kept = _whole_bytes(facts, shape, layouts, precision)
     state = float(engine_memory.state_bytes_per_sequence(shape, layouts.attention_ranks, layouts.pp)[0])
-    state += layer * windowed * min(shape.sliding_window or 0, longest)
-    return math.ceil(state / (layer * whole))
+    if windowed:
+        share = engine_memory.windowed_share(shape)
+        state += kept * share / (1.0 - share) * min(shape.sliding_window or 0, longest)
+    return math.ceil(state / kept)
 
 
-def _layer_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
-    """Cache of one token in a mean layer that has one, on one GPU."""
+def _whole_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:
+    """Cache of one token on one GPU in the layers that keep all of a sequence."""
     element = DTYPE_BYTES[kv_dtype(facts, precision)]
-    held = engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0]
-    return float(held) / shape.num_attention_layers
+    held = float(engine_memory.kv_bytes_per_token(shape, layouts.attention_ranks, layouts.pp, element)[0])
+    _, windowed = engine_memory.keeping_layers(facts, shape)
+    return held * (1.0 - engine_memory.windowed_share(shape)) if windowed else held
 
 
 def _own_pool_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> float:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from profiles.models.shape import ModelShape
-    from profiles.records import Floats
+    from profiles.records import Floats, Ints
     from simulator.facts import Facts
     from simulator.plan.layouts import GenerationLayouts
     from simulator.serving.run import Chunk
@@ -104,6 +104,15 @@ class TabulatedPrices:
     def _contexts(self) -> list[float]:
         return [*map(float, self.contexts)]
 
+    @cached_property
+    def _sequences(self) -> list[float]:
+        return [*map(float, self.sequences)]
+
+    @cached_property
+    def _decode(self) -> list[list[float]]:
+        decode: list[list[float]] = self.decode_s.tolist()
+        return decode
+
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
         """See ``StepPrices``."""
         mean = context_tokens / active + np.arange(steps)
@@ -114,24 +123,42 @@ class TabulatedPrices:
         whole = np.maximum(gpu, host) if self.host_overlaps else gpu + host
         return np.asarray(whole / self.given, dtype=np.float64)
 
-    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> tuple[float, float]:
-        """See ``StepPrices``; written for speed, as offline runs at a full cache take a hundred thousand such steps."""
+    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+        """See ``StepPrices``; written for speed: numpy takes longer for a handful of steps."""
         rows, share = active * self.checked, 1.0 / self.given
         fixed, host, least = self._fixed_s(rows, rows), self._host_s(active), self.decode_floor_s
         contexts, row, last = self._contexts, self._row(active)[1], len(self._contexts) - 1
         mean = context_tokens / active
         high = min(max(bisect_left(contexts, mean), 1), last)
-        before = whole = 0.0
+        times = []
         for _ in range(steps):
             while contexts[high] < mean and high < last:
                 high += 1
             low, here = contexts[high - 1], row[high - 1]
             gpu = fixed + here + (row[high] - here) * min(max((mean - low) / (contexts[high] - low), 0.0), 1.0)
             gpu = gpu if gpu > least else least
-            before = whole
-            whole += (gpu if gpu > host else host) if self.host_overlaps else gpu + host
+            whole = (gpu if gpu > host else host) if self.host_overlaps else gpu + host
+            times.append(whole * share)
             mean += 1.0
-        return before * share, whole * share
+        return times
+
+    def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
+        """See ``StepPrices``; the sums of ``decode_steps_s``, all at once."""
+        counts, own = np.unique(active, return_inverse=True)
+        fixed = np.asarray([self._fixed_s(n * self.checked, n * self.checked) for n in counts.tolist()])
+        host = np.asarray([self._host_s(n) for n in counts.tolist()])
+        above = np.clip(np.searchsorted(self.sequences, counts), 1, len(self.sequences) - 1)
+        share = ((counts - self.sequences[above - 1]) / (self.sequences[above] - self.sequences[above - 1]))[:, None]
+        rows = self.decode_s[above - 1] * (1 - share) + self.decode_s[above] * share
+        begins = np.cumsum(steps) - steps
+        of = np.repeat(np.arange(len(steps)), steps)
+        kind, mean = own[of], (context_tokens / active)[of] + (np.arange(len(of)) - begins[of])
+        high = np.clip(np.searchsorted(self.contexts, mean), 1, len(self.contexts) - 1)
+        low, here = self.contexts[high - 1], rows[kind, high - 1]
+        weight = np.clip((mean - low) / (self.contexts[high] - low), 0.0, 1.0)
+        gpu = np.maximum(fixed[kind] + here + (rows[kind, high] - here) * weight, self.decode_floor_s)
+        whole = np.maximum(gpu, host[kind]) if self.host_overlaps else gpu + host[kind]
+        return np.asarray(np.add.reduceat(whole, begins) / self.given, dtype=np.float64)
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""
@@ -145,7 +172,7 @@ class TabulatedPrices:
         if self.given == 1.0 or not active:
             return step
         # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
-        return step - (self.given - 1.0) * self.few_decode_steps_s(active, context_tokens, 1)[1]
+        return step - (self.given - 1.0) * self.few_decode_steps_s(active, context_tokens, 1)[0]
 
     def _fixed_s(self, rows: int, heads: int) -> float:
         """All layers without attention, and the head."""
@@ -153,12 +180,14 @@ class TabulatedPrices:
 
     def _attention_s(self, active: int, context_tokens: int) -> float:
         """Attention of one step's decodes; numpy's interpolation takes several times as long for a single value."""
-        contexts, row = self._contexts, self._row(active)[1]
-        mean = context_tokens / active
+        contexts, mean = self._contexts, context_tokens / active
         high = min(max(bisect_left(contexts, mean), 1), len(contexts) - 1)
         low = contexts[high - 1]
         weight = min(max((mean - low) / (contexts[high] - low), 0.0), 1.0)
-        return row[high - 1] + (row[high] - row[high - 1]) * weight
+        fewer, more, share = self._between(active)
+        under, over = self._decode[fewer], self._decode[more]
+        here = under[high - 1] * (1 - share) + over[high - 1] * share
+        return here + (under[high] * (1 - share) + over[high] * share - here) * weight
 
     def _prompts_s(self, chunks: Sequence[Chunk]) -> float:
         """Attention of prompts, over all copies if these are as full."""
@@ -186,12 +215,17 @@ class TabulatedPrices:
     def _row(self, active: int) -> tuple[Floats, list[float]]:
         """Attention over the contexts at ``active`` sequences, shape ``[K]``: linear between two grid rows."""
         if active not in self._rows:
-            high = int(np.clip(np.searchsorted(self.sequences, active), 1, len(self.sequences) - 1))
-            low = self.sequences[high - 1]
-            weight = (active - low) / (self.sequences[high] - low)
-            row = np.asarray(self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
+            low, high, weight = self._between(active)
+            row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
             self._rows[active] = row, row.tolist()
         return self._rows[active]
+
+    def _between(self, active: int) -> tuple[int, int, float]:
+        """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
+        sequences = self._sequences
+        high = min(max(bisect_left(sequences, active), 1), len(sequences) - 1)
+        low = sequences[high - 1]
+        return high - 1, high, (active - low) / (sequences[high] - low)
 
 
 def _dense(sizes: Floats, seconds: Floats) -> list[float]:

@@ -16,7 +16,7 @@ from profiles.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from profiles.records import Floats
+    from profiles.records import Floats, Ints
 
 SEED = 0
 """Of the lengths that a load draws."""
@@ -35,8 +35,12 @@ class StepPrices(Protocol):
         """
         ...
 
-    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> tuple[float, float]:
-        """The same steps together: seconds until the last of them starts, and until it ends."""
+    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+        """The same for a handful of steps."""
+        ...
+
+    def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
+        """Many stretches of such steps: each as long as its steps together, shape ``[stretches]``."""
         ...
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:

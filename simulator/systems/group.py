@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -18,8 +19,9 @@ from simulator.plan.plan import RECOMPUTE_LEVELS, RolePlan
 from simulator.systems.system import ParallelDegrees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from profiles.records import Floats
     from simulator.facts import Facts
     from simulator.plan.dataflow import Call
     from simulator.plan.plan import Offload
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 MAX_WAVES = 256
 """A replica works off its responses in at most this many waves."""
+
+
+READ_BY: Mapping[str, tuple[int, ...]] = {"train": (0,), "forward": (0, 1), "generate": (2,), "transition": (0, 2)}
+"""Of a row's training, scoring and engine, those that the price of a kind of call reads."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +80,17 @@ def _group(
 ) -> Group | None:
     """Every role in ``degrees``; each call as fast as the memory that all of them leave allows."""
     candidates = {role: _candidates(system, facts, role, degrees, offload) for role in roles}
-    kept = {r: role_memory(facts, r, layouts, system.resharding).resident_bytes for r, layouts in candidates.items()}
+    kept = {r: role_memory(facts, r, c.layouts, system.resharding).resident_bytes for r, c in candidates.items()}
     resident = sum(float(np.max(size)) for size in kept.values())  # equal in all rows: they share the degrees
     left = facts.memory_room_bytes - resident
     entries: list[RolePlan] = []
     seconds: dict[str, float] = {}
-    for role, layouts in candidates.items():
+    for role, candidate in candidates.items():
+        layouts = candidate.layouts
         here = [c for c in facts.dataflow.calls_of(role) if _runs_here(system, c)]
         needs = role_memory(facts, role, layouts, system.resharding).transient
         need = np.max([memory.total(needs[c.key]) for c in here if c.key in needs], axis=0)
-        costs = {c.key: pricing.call_cost(facts, c, layouts, system.resharding).time.s for c in here}
+        costs = {c.key: candidate.seconds(system, facts, c) for c in here}
         total = np.where(need <= left, sum(costs.values()), np.inf)
         row = int(np.argmin(total))
         if not np.isfinite(total[row]):
@@ -93,6 +100,22 @@ def _group(
     return Group(tuple(entries), seconds)
 
 
+@dataclass(frozen=True, eq=False)
+class _Candidates:
+    """Every combination of what is tried of a role: ``layouts`` by column, ``shape`` the number of each part."""
+
+    layouts: RoleLayouts
+    shape: tuple[int, int, int]
+
+    def seconds(self, system: System, facts: Facts, call: Call) -> Floats:
+        """Of a call, by column; columns that share all that its price reads are priced once."""
+        reads = READ_BY[call.kind]
+        columns = np.arange(math.prod(self.shape)).reshape(self.shape)
+        few = columns[tuple(slice(None) if part in reads else slice(1) for part in range(3))]
+        cost = pricing.call_cost(facts, call, self.layouts.take(few.reshape(-1)), system.resharding)
+        return np.broadcast_to(cost.time.s.reshape(few.shape), self.shape).reshape(-1)
+
+
 def _runs_here(system: System, call: Call) -> bool:
     """Whether a call runs on its role's own pool."""
     return not (system.separate_generator and call.kind in ("generate", "transition"))
@@ -100,15 +123,16 @@ def _runs_here(system: System, call: Call) -> bool:
 
 def _candidates(
     system: System, facts: Facts, role: str, degrees: ParallelDegrees, offload: tuple[Offload, ...]
-) -> RoleLayouts:
-    """Every combination of micro-batch, recomputation and engine that the system tries for a role, by column."""
+) -> _Candidates:
+    """Every combination of micro-batch, recomputation and engine that the system tries for a role."""
     kinds = {call.kind for call in facts.dataflow.calls_of(role)}
     trained, zero = "train" in kinds, system.zero_stage if system.zero_stage == 3 or "train" in kinds else 0
     train = [(zero, b, RECOMPUTE_LEVELS.index(r)) for b, r in product(system.micro_batches, system.recompute)]
     score = [(zero, b, 0) for b in system.rollout_batches or system.micro_batches]
     priced_here = "generate" in kinds and not system.separate_generator
     engines = list(engine_rows(system, facts, role, degrees)) if priced_here else [(1, 1, 1, 1)]
-    rows = list(product(train if trained else [(zero, 1, 0)], score if "forward" in kinds else [(zero, 1, 0)], engines))
+    parts = (train if trained else [(zero, 1, 0)], score if "forward" in kinds else [(zero, 1, 0)], engines)
+    rows = list(product(*parts))
     dp, tp, pp = degrees
 
     def layouts(part: int) -> Layouts:
@@ -116,13 +140,14 @@ def _candidates(
         return Layouts(*np.asarray(columns, dtype=np.int64).T)
 
     shape, engine = facts.roles[role].shape, GenerationLayouts(*np.asarray([r[2] for r in rows], dtype=np.int64).T)
-    return RoleLayouts(
+    tried = RoleLayouts(
         training=layouts(0) if trained else None,
         inference=layouts(1) if "forward" in kinds else None,
         generation=with_kv_budget(facts, shape, engine) if "generate" in kinds else None,
         separate_generation=system.separate_generator and "generate" in kinds,
         offload=offload,
     )
+    return _Candidates(tried, (len(parts[0]), len(parts[1]), len(parts[2])))
 
 
 def engine_rows(

@@ -1,7 +1,6 @@
 """Protects the worth of a calibration as it is measured: families by row, errors before and after, files by name."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import calibration
+from profiles.errors import InputError
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "published"
 
@@ -24,12 +24,7 @@ def out(tmp_path_factory):
         kept = table[table["model"].str.contains(families, regex=True)]
         few[option] = folder / name
         kept.to_csv(few[option], index=False)
-    old = sys.argv
-    sys.argv = ["x", *(str(word) for pair in few.items() for word in pair), "--out", str(folder / "out")]
-    try:
-        calibration.main()
-    finally:
-        sys.argv = old
+    assert calibration.main([*(str(word) for pair in few.items() for word in pair), "--out", str(folder / "out")]) == 0
     return folder / "out"
 
 
@@ -75,3 +70,39 @@ def test_a_device_without_tables_is_calibrated_by_one_log(out):
 
 def test_a_table_without_families_has_no_errors():
     assert calibration.summary(pd.DataFrame()) == {"rows": 0, "before": None, "after": None}
+
+
+def test_tables_in_which_no_family_has_two_rows_give_files_without_rows(tmp_path):
+    published = pd.read_csv(PUBLISHED / "training.csv", dtype=str, keep_default_na=False)
+    published.iloc[:1].to_csv(tmp_path / "one.csv", index=False)
+    assert calibration.main(["--training", str(tmp_path / "one.csv"), "--out", str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert found["training"] == {"rows": 0, "before": None, "after": None}
+    assert pd.read_csv(tmp_path / "out" / "rows.csv").empty
+
+
+def test_a_row_that_nothing_can_be_learned_from_moves_none_and_one_without_time_is_left_out(tmp_path, monkeypatch):
+    published = pd.read_csv(PUBLISHED / "rl_steps.csv", dtype=str, keep_default_na=False)
+    family = published[published["model"].str.contains("deepseek-llm-7b")]
+    idle = family.iloc[:1].assign(id="idle", step_time_s="0")
+    pd.concat([family, idle]).to_csv(tmp_path / "rl.csv", index=False)
+
+    def refused(*_):
+        raise InputError("no step is left")
+
+    monkeypatch.setattr(calibration, "learn", refused)
+    assert calibration.main(["--rl", str(tmp_path / "rl.csv"), "--out", str(tmp_path / "out")]) == 0
+    rows = pd.read_csv(tmp_path / "out" / "rows.csv")
+    assert len(rows) > 1 and (rows["before"] == rows["after"]).all() and "idle" not in set(rows["id"])
+
+
+def test_a_file_that_is_no_table_is_one_line(tmp_path, capsys):
+    (tmp_path / "no.csv").write_text("a,b\n1,2\n")
+    assert calibration.main(["--training", str(tmp_path / "no.csv"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_without_a_table_the_published_ones_are_compared():
+    given = calibration.tables_of([], [])
+    assert [path.name for path in (*given["rl"], *given["training"])] == ["rl_steps.csv", "training.csv"]
+    assert calibration.tables_of([], [Path("t.csv")]) == {"rl": [], "training": [Path("t.csv")]}

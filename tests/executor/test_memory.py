@@ -52,18 +52,11 @@ def test_what_torch_does_not_know_counts_and_what_it_only_keeps_does_not(gpu):
     assert memory.peak_memory_bytes() == 11 * GIB
 
 
-def test_an_engine_that_sleeps_does_not_count(gpu):
-    """Weights and cache of 30 GiB, given back before a trainer of 40 works: never 70 at once."""
-    gpu.hold(30 * GIB, 30 * GIB)
+@pytest.mark.parametrize(("engine", "with_trainer", "peak"), [(30, 70, 40), (50, 60, 50)])
+def test_an_engine_counts_until_it_sleeps(gpu, engine, with_trainer, peak):
+    """Weights and cache, given back before a trainer works: GiB that torch calls held are never there at once."""
+    gpu.hold(engine * GIB, engine * GIB)
     memory.note_peak_memory()
-    gpu.asleep = 30 * GIB
-    gpu.hold(70 * GIB, 70 * GIB)
-    assert memory.peak_memory_bytes() == 40 * GIB
-
-
-def test_what_was_there_before_an_engine_went_to_sleep_counts(gpu):
-    gpu.hold(50 * GIB, 50 * GIB)
-    memory.note_peak_memory()
-    gpu.asleep = 50 * GIB
-    gpu.hold(60 * GIB, 60 * GIB)
-    assert memory.peak_memory_bytes() == 50 * GIB
+    gpu.asleep = engine * GIB
+    gpu.hold(with_trainer * GIB, with_trainer * GIB)
+    assert memory.peak_memory_bytes() == peak * GIB

@@ -17,6 +17,7 @@ from profiles.errors import InfeasibleError, InputError, UnknownNameError
 from profiles.workload import LengthDistribution
 from simulator.plan.plan import TokenBudget
 from tests.builders import TINY, make_facts, tiny_facts, workload
+from tests.draws import draws
 from tests.mapper.exhaustive import exhaustive
 from tests.mapper.tables import role_table
 
@@ -65,7 +66,7 @@ def test_a_trainer_that_counts_samples_has_no_budgets() -> None:
 
 
 @given(tp=st.sampled_from([1, 2]), slots=st.sampled_from([None, 2]), pool=st.sampled_from([None, 1, 2]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=draws(12), deadline=None)
 def test_a_pin_never_makes_an_iteration_shorter(tp: int, slots: int | None, pool: int | None) -> None:
     facts = tiny_facts("grpo", 2, roles={"actor": "llama-3.2-1b"}, memory_gib=60.0)
     pin = Pin("actor", {"tp": tp}, generation={} if slots is None else {"max_num_seqs": slots}, num_gpus=pool)

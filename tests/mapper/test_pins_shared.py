@@ -11,6 +11,7 @@ from mapper.search.find_plan import find_plan
 from mapper.search.infeasible import conflict
 from profiles.errors import InfeasibleError
 from tests.builders import make_facts, tiny_facts
+from tests.draws import draws
 
 ROLES = ("actor", "critic", "reference", "reward")
 
@@ -65,7 +66,7 @@ PINS = [
 
 
 @given(chosen=st.sets(st.integers(0, len(PINS) - 1), min_size=1), which=st.integers(0, 1))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=draws(12), deadline=None)
 def test_a_conflict_is_infeasible_and_minimal(chosen: set[int], which: int) -> None:
     pins = tuple(PINS[i] for i in sorted(chosen) if i != which)
     facts = tiny_facts("ppo", 4, 24.0)

@@ -1,5 +1,6 @@
 """Protects the interval: it holds the prediction, is that of the plan's cluster, and says only what was checked."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from simulator.uncertainty import (
     UNTABLED,
     Calibration,
     ErrorRange,
+    by_rule_share,
     cluster_of,
     device_family,
     interval,
     load_calibration,
+    range_of,
 )
 from tests.builders import make_facts
 
@@ -48,6 +51,32 @@ def test_the_cluster_of_a_plan():
     dense, mixture = make_facts(), make_facts("grpo", "qwen3-30b-a3b", device="b200-sxm")
     assert cluster_of(dense, "sync") == "rl/dense/sync/ampere"
     assert cluster_of(mixture, "one-step-off") == cluster_of(mixture, "async") == "rl/moe/overlapped/blackwell"
+
+
+@pytest.mark.parametrize(
+    ("model", "share"),
+    [
+        ("qwen3-8b", 0.0),
+        ("qwen3-next-80b-a3b-instruct", 0.0),  # delta nets have tables
+        ("deepseek-v3.2", 0.0),  # so have its modules
+        ("nvidia-nemotron-3-nano-30b-a3b-bf16", 23 / 52),  # layers that are one part each
+        ("kimi-linear-48b-a3b-instruct", 20 / 54),
+        ("minimax-m3", 57 / 120),
+    ],
+)
+def test_what_no_table_holds_of_a_model(model, share):
+    assert by_rule_share(make_facts("grpo", model, device="h200-sxm")) == pytest.approx(share)
+
+
+def test_what_is_priced_by_rule_widens_an_interval():
+    """All of it by the range of parts without tables on top, none of it not at all."""
+    path = "rl/dense/sync/hopper"
+    low, high = interval(path)
+    none, half, whole = (interval(path, share) for share in (0.0, 0.5, 1.0))
+    assert none == (low, high)
+    assert whole[0] < half[0] < low and high < half[1] < whole[1]
+    other = range_of("rl/dense/sync/other").high
+    assert whole[1] == pytest.approx(math.exp(math.hypot(math.log(high), math.log(other))))
 
 
 @pytest.mark.parametrize(

@@ -34,16 +34,21 @@ RUNS = tuple(name for name, algorithm in ALGORITHMS.items() if "nemo-rl" in algo
 """Algorithms that its GRPO loop runs."""
 
 
+def require_runs(algorithm: str) -> None:
+    """Refuse an algorithm that NeMo-RL's GRPO loop does not run."""
+    if algorithm not in RUNS:
+        raise InputError(
+            f"this exports NeMo-RL's GRPO loop, which runs {', '.join(RUNS)}, not {algorithm}; "
+            "export to verl or openrlhf"
+        )
+
+
 def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     """The plan that NeMo-RL's GRPO runs, for the job that it then runs, and what was changed.
 
     Raises ``InputError`` for an algorithm with a critic, and where nothing near the plan fits.
     """
-    if source.facts.algorithm not in RUNS:
-        raise InputError(
-            f"this exports NeMo-RL's GRPO loop, which runs {', '.join(RUNS)}, not {source.facts.algorithm}; "
-            "export to verl or openrlhf"
-        )
+    require_runs(source.facts.algorithm)
     out = Points()
     source = _work(source, out)
     source = by_the_trainer(source, out, SYSTEM, may_bypass=False)

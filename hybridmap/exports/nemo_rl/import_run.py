@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.imported import Engine, Setup
+from hybridmap.exports.imported import Engine, Setup, tokens_of
 from hybridmap.exports.models import known_model
 from profiles.errors import InputError
 from simulator.plan.plan import ParallelLayout, TokenBudget
@@ -12,6 +12,7 @@ from simulator.plan.plan import ParallelLayout, TokenBudget
 if TYPE_CHECKING:
     from hybridmap.exports.keys import Keys
 
+SPECULATIVE = "policy.generation.vllm_kwargs.speculative_config"
 ESTIMATORS = {"grpo": "grpo", "reinforce_plus_plus": "reinforce++"}
 
 
@@ -55,7 +56,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
             "reference": ("swap",),
         },
         **_schedule(keys),
-        drafts=any(key.startswith("policy.generation.vllm_kwargs.speculative_config") for key in keys.given),
+        drafts=max(tokens_of(keys.get(f"{SPECULATIVE}{key}")) for key in ("", ".num_speculative_tokens")),
         notes=tuple(_notes(keys)),
     )
 

@@ -43,13 +43,18 @@ FORMATS = Formats(
 """Engines in FP8 are given a checkpoint in it (scripts/run-qwen3-30B-A3B.sh:32); Megatron-Core is told bf16."""
 
 
+def require_runs(algorithm: str) -> None:
+    """Refuse an algorithm that slime does not run, or that is not exported to it."""
+    if algorithm not in RUNS:
+        raise InputError(f"slime runs {', '.join(RUNS)} here, not {algorithm}; export to verl or openrlhf")
+
+
 def followed(source: Source) -> tuple[Source, tuple[Point, ...]]:
     """The plan that slime runs, for the job that it then runs, and what was changed.
 
     Raises ``InputError`` for an algorithm with a critic, and where nothing near the plan fits.
     """
-    if source.facts.algorithm not in RUNS:
-        raise InputError(f"slime runs {', '.join(RUNS)} here, not {source.facts.algorithm}; export to verl or openrlhf")
+    require_runs(source.facts.algorithm)
     out = Points()
     source = _work(source, out)
     source = by_the_trainer(source, out, SYSTEM, may_bypass=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.exports.imported import Engine, Setup
+from hybridmap.exports.imported import Engine, Setup, tokens_of
 from hybridmap.exports.keys import Keys
 from hybridmap.exports.launched import flags_of, launched
 from hybridmap.exports.models import known_model
@@ -92,7 +92,7 @@ def setup_of(keys: Keys, named: bool = True) -> Setup:
         _engine(keys),
         {"actor": ("parameters", "optimizer") if offloads else (), "reference": ("swap",)},
         schedule="one-step-off" if keys.get("program") == "train_async.py" else "sync",
-        drafts=keys.get("sglang-speculative-algorithm") is not None,
+        drafts=tokens_of(keys.get("sglang-speculative-num-steps")),
         notes=tuple(_notes(keys)),
     )
 

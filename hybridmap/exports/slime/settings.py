@@ -143,12 +143,12 @@ def _engine(source: Source, out: Settings) -> None:
 
 def _drafts(source: Source) -> dict[str, Any]:
     """Drafts by the model's own layers, as slime's recipe has them (scripts/run-deepseek-r1.sh:129)."""
-    section = source.job.speculation
-    if section is None:
+    tokens = source.draft_tokens
+    if not tokens:
         return {}
     return {
         "sglang-speculative-algorithm": "EAGLE",
-        "sglang-speculative-num-steps": section.draft_tokens,
+        "sglang-speculative-num-steps": tokens,
         "sglang-speculative-eagle-topk": 1,
-        "sglang-speculative-num-draft-tokens": section.draft_tokens + 1,
+        "sglang-speculative-num-draft-tokens": tokens + 1,
     }

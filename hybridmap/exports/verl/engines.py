@@ -64,17 +64,14 @@ def rollout_keys(source: Source, out: Settings) -> None:
 
 def _draft_keys(source: Source, engine: str) -> dict[str, Any]:
     """Drafts by the model's own layers (workers/config/model.py:30), or by a draft model, which is vLLM's argument."""
-    section, config = source.job.speculation, vllm_drafts(source)
-    if section is None:
+    config, tokens = vllm_drafts(source), source.draft_tokens
+    if config is None:
         return {}
-    if section.draft is not None:
+    if "model" in config:
         return {f"+{ROLLOUT}.engine_kwargs.vllm.speculative_config": config}
-    count = {"num_speculative_tokens": section.draft_tokens}
+    count = {"num_speculative_tokens": tokens}
     if engine == "sglang":
-        count = {
-            "speculative_num_steps": section.draft_tokens,
-            "speculative_num_draft_tokens": section.draft_tokens + 1,
-        }
+        count = {"speculative_num_steps": tokens, "speculative_num_draft_tokens": tokens + 1}
     return {f"{MTP}.{key}": value for key, value in ({"enable": True, "enable_rollout": True} | count).items()}
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hybridmap.exports.export import Source
-from hybridmap.exports.imported import NOT_IN_SETTINGS, Given, Imported, of_lengths
-from hybridmap.exports.verl.job import drafts_tokens, job_of, pools_of, roles_of
+from hybridmap.exports.imported import NOT_IN_SETTINGS, Given, Imported, drafting, of_lengths
+from hybridmap.exports.verl.job import drafted_tokens, job_of, pools_of, roles_of
 from hybridmap.exports.verl.limits import require_read
 from hybridmap.exports.verl.plan import plan_of
 from hybridmap.exports.verl.read import VerlConfig, config_of_script
@@ -46,10 +46,11 @@ def as_read(config: VerlConfig, source: Source) -> Source:
         | {key: known["workload"][key] for key in NOT_IN_SETTINGS if key in known["workload"]},
         "implementation": {**known["implementation"], "packed_tokens": None, **raw["implementation"]},
     }
-    if not drafts_tokens(config):
+    tokens = drafted_tokens(config)
+    if not tokens:
         sections["speculation"] = None
     job = job_from_mapping({**known, **sections}, config.source, Path())
-    return Source(plan_of(config, job, pools)[0], job)
+    return drafting(Source(plan_of(config, job, pools)[0], job), tokens)
 
 
 def as_written(script: str, name: str, source: Source) -> Source:

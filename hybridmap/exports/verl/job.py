@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hybridmap.exports.imported import tokens_of
 from hybridmap.exports.models import known_model
 from hybridmap.exports.verl.batches import section_of, trains_with_fsdp
 from hybridmap.exports.verl.engines import MTP
@@ -122,11 +123,13 @@ def _as_served(config: VerlConfig, role: str, model: str) -> str | dict[str, str
     return {"shape": model, "precision": "fp8_block"} if served else model
 
 
-def drafts_tokens(config: VerlConfig) -> bool:
-    """Whether the rollout's engines draft tokens; how many of them are kept no key says."""
-    own = bool(config.given.get(f"{MTP}.enable")) and bool(config.given.get(f"{MTP}.enable_rollout"))
+def drafted_tokens(config: VerlConfig) -> int:
+    """Tokens that the rollout's engines draft in a step; how many of them are kept no key says."""
     place = f"{ROLLOUT}.engine_kwargs.vllm.speculative_config"
-    return own or any(key.startswith(place) for key, value in config.given.items() if value is not None)
+    own = bool(config.given.get(f"{MTP}.enable")) and bool(config.given.get(f"{MTP}.enable_rollout"))
+    keys = [f"{MTP}.speculative_num_steps", f"{MTP}.num_speculative_tokens"] if own else []
+    keys += [place, f"{place}.num_speculative_tokens"]
+    return max(tokens_of(config.given.get(key)) for key in keys)
 
 
 def _model(config: VerlConfig, role: str, given: Given) -> str:

@@ -39,6 +39,10 @@ from tests.benchmarks.validation.conftest import PUBLISHED
         ("PrimeIntellect/INTELLECT-3", "glm-4.5-air"),
         ("EleutherAI/gpt-j-6b", "gpt-j-6b"),
         ("nvidia/Nemotron-H-56B-Base-8K", "nemotron-h-56b"),
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "kimi-linear-48b-a3b-instruct"),
+        ("google/gemma-4-31B-it", "gemma-4-31b-it"),
+        ("MiniMaxAI/MiniMax-M3", "minimax-m3"),
+        ("nvidia/MiniMax-M3-NVFP4", "minimax-m3"),
         ("Nemotron 3 Super", "nvidia-nemotron-3-super-120b-a12b-bf16"),
         ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "nvidia-nemotron-3-super-120b-a12b-bf16"),
         ("Nemotron 3 Nano", "nvidia-nemotron-3-nano-30b-a3b-bf16"),
@@ -78,7 +82,7 @@ def test_an_unknown_model_is_refused_by_name(text):
 
 def test_a_model_that_no_shape_can_express_is_refused_with_the_cause():
     with pytest.raises(NotPredicted, match="linear attention"):
-        published_model("moonshotai/Kimi-Linear-48B-A3B-Instruct")
+        published_model("MiniMaxAI/MiniMax-M1-80k")
 
 
 @pytest.mark.parametrize(

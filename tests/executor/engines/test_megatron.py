@@ -55,6 +55,9 @@ FOUR = [  # family, (p, t, d), what the layout says beyond degrees
     ("moe", (1, 2, 2), {"ep": 2}),
     ("moe", (2, 2, 1), {}),
 ]
+NO_CRITIC = {5, 8, 9, 10, 11, 12, 13, 16}
+"""Of ``FOUR``: the family's critic runs in another layout, or differs in what a value head does not meet (rotary
+positions, where the states wait)."""
 APART = [  # family, degrees of training and of scoring, what training's layout says beyond degrees
     ("llama", Degrees(1, 2, 2, 1, 2), Degrees(2, 1, 2, 2, 1), {}),
     ("qwen3", Degrees(2, 2, 1, 2, 2), Degrees(1, 1, 4, 1, 1), {"sequence_parallel": True}),
@@ -67,7 +70,7 @@ def on_ranks(rank, paths, cases):
     found = {}
     for i, (family, (p, t, d), options) in enumerate(cases):
         mine = rows().split(8 // d)[rank // (p * t)]
-        for value_head in (False, True):
+        for value_head in (False, True) if len(cases) == 1 or i not in NO_CRITIC else (False,):
             identity = Identity("A", rank, p * t * d)
             spec = replace(spec_of(paths[family], value_head), offload=options.get("offload", ()))
             beyond = LayoutOptions(**{name: value for name, value in options.items() if name != "offload"})
@@ -131,8 +134,15 @@ def found(tmp_path_factory):
     return run_on_ranks(1, alone, paths)[0], run_on_ranks(4, on_ranks, paths, FOUR)
 
 
-@pytest.mark.parametrize("value_head", [False, True])
-@pytest.mark.parametrize("i", range(len(FOUR)), ids=[f"{f}-{x}-{o}" for f, x, o in FOUR])
+@pytest.mark.parametrize(
+    ("i", "value_head"),
+    [
+        pytest.param(i, head, id=f"{f}-{x}-{o}-{head}")
+        for i, (f, x, o) in enumerate(FOUR)
+        for head in (False, True)
+        if not (head and i in NO_CRITIC)
+    ],
+)
 def test_every_layout_learns_like_one_process(i, value_head, found):
     one, four = found
     family, (p, t, d), _ = FOUR[i]

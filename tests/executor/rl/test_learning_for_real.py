@@ -66,7 +66,10 @@ def test_a_shorter_safe_rlhf_run_holds_its_cost_under_the_limit_while_the_reward
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "iterations", "least"), [("ppo", 70, 0.6), ("grpo", 90, 0.5), ("remax", 110, 0.5)])
+@pytest.mark.parametrize(
+    ("name", "iterations", "least"),
+    [("ppo", 70, 0.6), ("grpo", 90, 0.5), pytest.param("remax", 110, 0.5, marks=pytest.mark.long)],
+)
 def test_a_shorter_run_raises_the_reward(name, iterations, least, tmp_path):
     rewards = [row["reward"] for row in shortened(name, iterations, tmp_path)]
     assert statistics.fmean(rewards[:5]) < 2 * CHANCE

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridmap.calibration.learn import learn, predicted
+from hybridmap.calibration.learn import learn, predicted, timed_together
 from hybridmap.calibration.lengths import learn_lengths, percentile_99, with_lengths
 from hybridmap.calibration.memory import learn_memory
 from hybridmap.exports.imported import Given
@@ -105,6 +105,14 @@ def test_a_time_that_damage_changed_moves_no_factor(public, wrong_s):
     right = learn(replace(log, steps=steps), ran.plan, facts)
     found = learn(replace(log, steps=(*steps[:3], changed, *steps[4:])), ran.plan, facts)
     assert found.belief.log_factors == pytest.approx(right.belief.log_factors, abs=0.1)
+
+
+def test_a_call_of_next_to_no_time_is_none_though_it_once_took_longer(public):
+    log, ran = public
+    steps = [replace(s, seconds={**s.seconds, "compute_reward": 4e-4}) for s in log.steps[:20]]
+    steps[7] = replace(steps[7], seconds={**steps[7].seconds, "compute_reward": 3e-3})
+    facts = ran.job.facts()
+    assert timed_together(steps, facts, ran.plan) == timed_together(log.steps[:20], facts, ran.plan)
 
 
 def test_steps_shorter_than_their_calls_say_that_calls_overlap(public):

@@ -41,7 +41,7 @@ def test_stages_lengths_and_what_is_left_out_are_shown(learned, tmp_path):
     assert found is not None, answer
     assert float(found[1]) < 2 < 10 < float(found[2])
     assert what == "verl: 39 of 40 steps (left out: warm-up 1), 8 x h100-80gb-sxm"
-    assert "responses mean 249 tokens, p99" in learned
+    assert "responses mean 249 tokens, p99 1,251 if none were cut, 1.9 % at the limit" in learned  # that is 1,024
     assert re.search(r"between calls 1\.11 s \(1\.\d\d to 1\.\d\d\) an iteration", learned)
     assert all(len(line) <= 80 for line in learned.splitlines() if "│" in line or "──" in line)
     assert {path.name for path in tmp_path.iterdir()} == {"calibration.yaml", "job.yaml"}
@@ -203,6 +203,24 @@ def test_what_if_and_import_are_priced_with_a_layer_too(learned, run, tmp_path):
     assert json.loads(run(*asked, *layer).stdout)["base"]["iteration_s"] == beside
     words = ("import", SCRIPT, "--device", "h100-80gb-sxm", "--log", LOG, "--out", tmp_path / "i")
     assert "from what the calibration leaves open" in run(*words, *layer).stdout
+
+
+def test_one_step_has_no_other_to_be_checked_on(run, tmp_path):
+    words = ("--script", SCRIPT, "--device", "h100-80gb-sxm", "--steps", "5:5", "--out", tmp_path)
+    first = run("calibrate", LOG, *words).stdout.splitlines()[0]
+    assert "off on the one step; none is left to check it on" in first
+
+
+def test_a_layer_of_another_device_and_trainer_moves_nothing_and_says_so(learned, run, tmp_path):
+    """Factors of FSDP on H100 once shrank the interval of Megatron on A100."""
+    job = Path(__file__).parents[3] / "examples" / "ppo-7b-16xa100.yaml"
+    plain = json.loads(run("plan", job, "--json", "--out", tmp_path / "a").stdout)
+    layer = ("--calibration", tmp_path / "calibration.yaml")
+    given = run("plan", job, *layer, "--json", "--out", tmp_path / "b")
+    assert json.loads(given.stdout)["iteration_s"] == plain["iteration_s"]
+    assert json.loads(given.stdout)["interval_s"] == plain["interval_s"]
+    said = " ".join(run("simulate", tmp_path / "b" / "plan.json").stdout.split())
+    assert "verl on h100-80gb-sxm with fsdp@" in said and "nothing; generation, generation host, training" in said
 
 
 def test_an_import_takes_lengths_from_the_layer_that_prices_it(learned, run, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 
 def test_a_plan_file_is_explained_without_a_search(planned, run):
-    result = run("explain", "--plan", planned.plan, "--json")
+    result = run("explain", "--plan", planned.plan, "--time-limit", 2, "--json")
     assert result.exit_code == 0 and result.stderr == ""
     answer = json.loads(result.stdout)
     assert answer["iteration_s"] == planned.answer["iteration_s"]
@@ -50,7 +50,7 @@ def test_a_plan_for_a_target_is_explained_and_its_job_compared_within_its_rules(
     made = run("plan", planned.job, "--target", "verl/fsdp", "--out", tmp_path)
     assert made.exit_code == 0
     assert " ".join(made.stdout.split()).endswith("--target verl/fsdp")
-    result = run("explain", tmp_path / "plan.json", "--json")
+    result = run("explain", tmp_path / "plan.json", "--time-limit", 2, "--json")
     assert result.exit_code == 0, result.stderr
     job = tmp_path / "job.yaml"
     job.write_text(planned.job.read_text() + "target: verl/fsdp\n")

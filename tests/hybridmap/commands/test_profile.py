@@ -39,7 +39,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         dtype="fp32",
         models=(load_model(str(CONFIG)),),
         configs=(json.loads(CONFIG.read_text()),),
-        budget_s=40.0,
+        budget_s=15.0,
         target=0.5,
         parts=("memory", "copy", "gemm", "attention", "collective", "dispatch", "engine"),
         launchers=("local",),

@@ -91,14 +91,24 @@ ANSWERS = (
 )
 
 
-@pytest.mark.parametrize("option", [(), ("--json",)], ids=["text", "json"])
-@pytest.mark.parametrize("command", ANSWERS)
+AS_JSON = ("plan", "simulate", "fit", "trace")
+"""Enough of them: all print their document in one place."""
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *(pytest.param(command, (), id=f"{command}-text") for command in ANSWERS),
+        *(pytest.param(command, ("--json",), id=f"{command}-json") for command in AS_JSON),
+    ],
+)
 def test_an_answer_that_nobody_reads_to_its_end_is_no_error(command, option, planned, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "JOB.yaml").symlink_to(planned.job)
     shutil.copytree(planned.out, tmp_path / "hybridmap-out")
     words = shlex.split(EXAMPLES[command][0])[1:]
     more = {"plan": ["--out", "other"], "robust": ["--draws", "1"], "report": ["--frontier-limit", "0"]}
+    more["explain"] = ["--time-limit", "1"]
     with unread("stdout", monkeypatch):
         assert ended(*words, *more.get(command, ()), *option) == 0
 

@@ -53,6 +53,18 @@ def test_a_draft_model_is_an_argument_of_vllm(system, keys):
     assert simulate(back.plan, back.facts).iteration_s == pytest.approx(ours.iteration_s(), rel=1e-3)
 
 
+@pytest.mark.parametrize("system", ["verl", "nemo-rl"])
+@pytest.mark.parametrize("tokens", [0, 2])
+def test_the_plan_says_how_many_tokens_engines_draft(system, tokens):
+    file = with_sections(speculation=DRAFT | {"draft_tokens": [0, 2, 3]})
+    file = file.model_copy(update={"plan": file.plan.model_copy(update={"draft_tokens": tokens})})
+    export, ours, back = read_back(file, system)
+    written = [value for key, value in export.settings.items() if key.endswith("speculative_config")]
+    assert [value["num_speculative_tokens"] for value in written] == ([tokens] if tokens else [])
+    assert (ours.draft_tokens, back.draft_tokens) == (tokens, tokens)
+    assert simulate(back.plan, back.facts).iteration_s == pytest.approx(ours.iteration_s(), rel=1e-3)
+
+
 @pytest.mark.parametrize("system", ["openrlhf", "slime"])
 def test_drafts_that_a_system_has_no_setting_for_are_named_and_not_priced(system):
     drafting, plain = with_sections(speculation=DRAFT), with_sections()

@@ -242,10 +242,10 @@ def test_a_reward_model_that_no_setting_starts_is_said_and_not_priced(tmp_path, 
 
 @pytest.mark.parametrize("name", ["nemo-rl/megatron", "slime"])
 def test_an_algorithm_that_a_system_lacks_is_refused_by_its_name(name):
-    """Not by the reward model that would have been left to hand."""
+    """Not by the reward model that would have been left to hand, and before a search."""
     roles = ("actor", "critic", "reference", "reward", "cost")
     job = job_from_mapping(
         PPO | {"algorithm": "safe-rlhf", "models": dict.fromkeys(roles, "llama-3.2-1b")}, "job", Path()
     )
     with pytest.raises(InputError, match="not safe-rlhf"):
-        plan_for(job, target_of(name), search)
+        plan_for(job, target_of(name), lambda _: pytest.fail("searched first"))

@@ -41,12 +41,26 @@ def test_it_is_kept_in_a_plan_and_noted(write_job, small_job):
         ({"acceptance": [0.5, 0.6, 0.7]}, "a token is kept only with those before it"),
         ({"draft": "qwen3-0.6b"}, "have been the same|must be the same"),
         ({"draft": "no-such-model"}, "no-such-model"),
-        ({"draft_tokens": 0}, "draft_tokens"),
+        ({"draft_tokens": 0}, "leave speculation out"),
+        ({"draft_tokens": [0]}, "leave speculation out"),
+        ({"draft_tokens": []}, "draft_tokens"),
+        ({"draft_tokens": [1, 17]}, "draft_tokens"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_message(write_job, small_job, more, words):
     with pytest.raises(InputError, match=words):
         load_job(write_job(asked(small_job, **more))).facts()
+
+
+def test_several_lengths_are_for_the_plan_to_choose_among(write_job, small_job):
+    job = load_job(write_job(asked(small_job, draft_tokens=[3, 0, 1])))
+    drafts = job.facts().speculation
+    assert (drafts.lengths, drafts.drafted) == ((0, 1, 3), 3)
+    assert job.facts().drafting(1).speculation.accepted == pytest.approx((0.8,))
+    assert job.facts().drafting(0).speculation is None
+    assert any(
+        "drafts 0 or 1 or 3 tokens a step" in n and "gives 1.00 or 1.80 or 2.95" in n for n in notes(job.facts())
+    )
 
 
 def test_a_model_without_prediction_layers_needs_a_draft(write_job, small_job):

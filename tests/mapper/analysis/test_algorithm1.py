@@ -20,6 +20,7 @@ from profiles.hardware import ClusterGroup
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, on_toy, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import least_ticks
 from tests.mapper.exhaustive import exhaustive
 from tests.paper_cost import paper_cost_s
@@ -32,7 +33,7 @@ JOBS = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(st.sampled_from(JOBS), st.integers(0, 10_000), st.integers(2, 6), st.integers(8, 40), st.booleans())
 def test_exhaustive_equals_brute_force_without_shortcuts(
     job: tuple[str, tuple[str, ...]], seed: int, gpus: int, capacity: int, equal: bool
@@ -50,7 +51,7 @@ MODES = [
 """Generation on a dedicated pool: in turn, at once, and with updates in flight."""
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(st.sampled_from(JOBS[2:]), st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3), st.integers(12, 40))
 def test_exhaustive_equals_brute_force_on_two_kinds_of_gpu(
     job: tuple[str, tuple[str, ...]], seed: int, first: int, second: int, capacity: int
@@ -61,7 +62,7 @@ def test_exhaustive_equals_brute_force_on_two_kinds_of_gpu(
     assert (ticks if choice is not None else None) == least_ticks(x)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(
     st.sampled_from(JOBS[2:]),
     st.sampled_from(MODES),

@@ -24,6 +24,7 @@ from mapper.search.find_plan import find_plan
 from mapper.search.incumbent import greedy
 from profiles.errors import InfeasibleError
 from tests.builders import TINY, make_facts, tiny_facts, toy_instance, workload
+from tests.draws import draws
 from tests.mapper.exhaustive import exhaustive
 
 ROLES = ("actor", "critic", "reference", "reward")
@@ -46,7 +47,7 @@ def brute(instance: Instance) -> dict[int, int]:
 
 
 @given(seed=seeds, capacity=capacities)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=draws(10), deadline=None)
 def test_the_frontier_is_that_of_brute_force(seed: int, capacity: int) -> None:
     x = toy(seed, capacity)
     best, budgets = brute(x), [1, 2, 4, 8]
@@ -64,7 +65,7 @@ def test_the_frontier_is_that_of_brute_force(seed: int, capacity: int) -> None:
 
 
 @given(seed=seeds, capacity=capacities)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=draws(10), deadline=None)
 def test_the_least_gpu_time_is_that_of_brute_force(seed: int, capacity: int) -> None:
     x = toy(seed, capacity)
     best = brute(x)
@@ -79,7 +80,7 @@ def test_the_least_gpu_time_is_that_of_brute_force(seed: int, capacity: int) -> 
 
 
 @given(seed=seeds, capacity=capacities, credit=st.floats(0.9, 2.5))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=draws(10), deadline=None)
 def test_the_fewest_gpus_within_a_target_are_those_of_brute_force(seed: int, capacity: int, credit: float) -> None:
     x = toy(seed, capacity)
     best = brute(x)

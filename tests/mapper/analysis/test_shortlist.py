@@ -22,6 +22,7 @@ from simulator.feasibility import check_plan
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import simulate
 from tests.builders import tiny_facts, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import allowed, least_ticks
 from tests.work import HANGS_S
 
@@ -126,7 +127,7 @@ def test_a_rank_without_a_sample_is_no_row() -> None:
     assert set(layouts.generation.dp.tolist()) <= {1, 2}
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(10, 40), st.integers(0, 4))
 def test_a_rival_wins_exactly_where_an_enumeration_says_so(seed: int, gpus: int, capacity: int, at: int) -> None:
     x = toy_instance(

@@ -25,6 +25,7 @@ from mapper.search.find_plan import find_plan
 from mapper.search.place import placement_of
 from profiles.workload import LengthDistribution
 from tests.builders import TINY, make_facts, on_toy, tiny_facts, toy_instance, workload
+from tests.draws import draws
 from tests.work import HANGS_S
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def scanned(shortlist: Shortlist, won: Placement, rivals: tuple[Placement, ...],
     return scan(shortlist, won, rivals, NEVER, dimensions)
 
 
-@settings(max_examples=6)
+@settings(max_examples=draws(6))
 @given(st.floats(1.001, 7.999))
 def test_the_flip_is_between_the_last_factor_that_holds_and_the_first_that_wins(at: float) -> None:
     (flip,) = scanned(Made(network=(0.0, at)), APART, (TOGETHER,), "network").flips

@@ -19,6 +19,7 @@ from simulator.facts import Facts
 from simulator.feasibility import check_plan
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan
 from tests.builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, workload
+from tests.draws import draws
 
 SHAPES = [
     TINY,
@@ -47,7 +48,7 @@ def accepts(plan: Plan, facts: Facts, **layouts: ParallelLayout | GenerationLayo
     return check_plan(replace_role(plan, "actor", **layouts), facts) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(shape=st.sampled_from(SHAPES), nodes=st.integers(1, 4), samples=st.sampled_from([3, 8, 20, 512]))
 def test_a_spread_is_listed_if_and_only_if_the_checker_accepts_it(shape: ModelShape, nodes: int, samples: int) -> None:
     facts, plan = of(shape, nodes, samples)
@@ -59,7 +60,7 @@ def test_a_spread_is_listed_if_and_only_if_the_checker_accepts_it(shape: ModelSh
             assert ((dp, tp, pp, 1, ep) in listed) == (accepted and here), (dp, tp, pp, ep)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(shape=st.sampled_from(SHAPES), nodes=st.integers(1, 4), samples=st.sampled_from([3, 8, 20, 512]))
 def test_an_engine_is_listed_if_and_only_if_the_checker_accepts_it(shape: ModelShape, nodes: int, samples: int) -> None:
     facts, plan = of(shape, nodes, samples)

@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from mapper.candidates import pareto
 from mapper.candidates.pareto import non_dominated, non_dominated_by_group
+from tests.draws import draws
 
 
 def naive(values: np.ndarray) -> list[int]:
@@ -26,13 +27,13 @@ small = st.integers(0, 4).map(float)
 shapes = st.tuples(st.integers(1, 14), st.integers(1, 4))
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(arrays(np.float64, shapes, elements=small))
 def test_equals_the_naive_definition(values: np.ndarray) -> None:
     assert non_dominated(values).tolist() == naive(values)
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(arrays(np.float64, shapes, elements=small), st.lists(st.sampled_from([1e-9, 1.0, 1e12]), min_size=4, max_size=4))
 def test_seconds_beside_bytes_do_not_confuse_it(values: np.ndarray, scale: list[float]) -> None:
     values = values * np.asarray(scale[: values.shape[1]])
@@ -40,7 +41,7 @@ def test_seconds_beside_bytes_do_not_confuse_it(values: np.ndarray, scale: list[
 
 
 @pytest.mark.parametrize(("block", "many"), [(1, 2_000), (2, 0), (5, 2_000)])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draws(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=arrays(np.float64, shapes, elements=small))
 def test_in_blocks_of_any_size_and_by_ranks_it_is_the_same(
     monkeypatch: pytest.MonkeyPatch, block: int, many: int, values: np.ndarray

@@ -13,6 +13,7 @@ from mapper.model.instance import Instance
 from mapper.model.variables import Choice
 from mapper.problem import ColocationGroup
 from tests.builders import OTHER, TOY, on_toy, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import call_ticks, counted, end_ticks, every_choice, every_combination
 
 MODES = [SYNC, ExecutionMode(dedicated_rollout=True), ExecutionMode("one-step-off", dedicated_rollout=True)]
@@ -36,7 +37,7 @@ small = st.builds(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(small, st.integers(1, 9))
 def test_a_choice_fits_exactly_where_an_enumeration_allows_it(x: Instance, budget: int) -> None:
     x = replace(x, budget=budget, weight={TOY: 2, OTHER: 1})
@@ -46,7 +47,7 @@ def test_a_choice_fits_exactly_where_an_enumeration_allows_it(x: Instance, budge
         assert ticks_of(x, choice) == end_ticks(x, choice)
 
 
-@settings(max_examples=15)
+@settings(max_examples=draws(15))
 @given(small, st.integers(0, 9))
 def test_a_budget_leaves_exactly_the_choices_that_count_no_more(x: Instance, budget: int) -> None:
     x = replace(x, budget=8, weight={TOY: 2, OTHER: 1})

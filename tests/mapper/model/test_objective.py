@@ -17,9 +17,10 @@ from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import play
 from tests.builders import on_toy, toy_instance
+from tests.draws import draws
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(
     algorithm=st.sampled_from(sorted(ALGORITHMS)),
     optional=st.booleans(),

@@ -20,6 +20,7 @@ from mapper.model.rules import (
 from mapper.model.solver import build_model, configured
 from mapper.model.variables import Choice
 from tests.builders import OTHER, TOY, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import allowed, every_combination, least_ticks
 from tests.work import HANGS_S
 
@@ -36,7 +37,7 @@ def can_be(x: Instance, choice: Choice) -> bool:
     return code == cp_model.OPTIMAL
 
 
-@settings(max_examples=80)
+@settings(max_examples=draws(80))
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(0, 2), st.booleans(), st.integers(10, 26), st.data())
 def test_a_combination_is_allowed_exactly_where_an_enumeration_allows_it(
     seed: int, gpus: int, other: int, equal: bool, capacity: int, data: st.DataObject

@@ -21,6 +21,7 @@ from mapper.search.best import best_choice
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER
 from tests.builders import make_facts, tiny_facts, toy_instance
+from tests.draws import draws
 from tests.mapper.exhaustive import exhaustive
 from tests.work import HANGS_S
 
@@ -76,7 +77,7 @@ def replayed(instance: Instance, choice: Choice) -> int:
     return int(makespan(instance, partition, durations))
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(instance=instances)
 def test_equals_exhaustive_on_made_up_instances(instance: Instance) -> None:
     choice, ticks = exhaustive(instance)
@@ -96,7 +97,7 @@ def test_equals_exhaustive_on_made_up_instances(instance: Instance) -> None:
     assert replayed(instance, started) == ticks
 
 
-@settings(max_examples=120)
+@settings(max_examples=draws(120))
 @given(
     st.sampled_from(JOBS[:4]),
     st.integers(0, 2**31),
@@ -121,7 +122,7 @@ def test_equals_exhaustive_on_two_kinds_of_gpu(
     assert solve(x, seed=0, time_limit_s=HANGS_S).objective_ticks == ticks
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(
     st.sampled_from(JOBS[:4]),
     st.sampled_from(MODES),
@@ -167,7 +168,7 @@ def test_a_row_runs_on_any_larger_pool(seed: int, equal: bool) -> None:
     assert ticks == exhaustive(x)[1], "four GPUs do what two did"
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(instance=instances)
 def test_exhaustive_with_a_limit_confirms_or_refutes_a_claimed_optimum(instance: Instance) -> None:
     choice, ticks = exhaustive(instance)

@@ -11,6 +11,7 @@ from mapper.model.instance import Instance
 from mapper.model.solver import build_model, configured
 from mapper.model.variables import Choice, extract, hint, make_variables
 from tests.builders import on_toy, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import end_ticks, every_choice
 from tests.work import HANGS_S
 
@@ -18,7 +19,7 @@ ROLES = ("actor", "reference")
 JOBS = [("grpo", ROLES), ("remax", (*ROLES, "reward"))]
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(st.sampled_from(JOBS), st.integers(0, 10_000), st.integers(2, 5), st.integers(0, 2), st.integers(0, 10_000))
 def test_a_choice_fixed_in_the_model_is_read_back_and_ends_when_it_ends(
     job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int, at: int

@@ -12,6 +12,7 @@ from mapper.model.variables import Choice
 from mapper.search.best import best_alone, best_choice
 from mapper.search.neighbours import Neighbours
 from tests.builders import toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import allowed, end_ticks, every_choice, least_ticks
 from tests.work import HANGS_S
 
@@ -39,7 +40,7 @@ def instance(mode: ExecutionMode, seed: int, gpus: int, capacity: int) -> Instan
 drawn = st.builds(instance, st.sampled_from(MODES), st.integers(0, 10_000), st.integers(1, 4), st.integers(10, 40))
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(drawn, st.integers(0, 3))
 def test_every_kind_of_instance_gets_its_best_choice(x: Instance, seed: int) -> None:
     least = least_ticks(x)
@@ -54,7 +55,7 @@ def test_every_kind_of_instance_gets_its_best_choice(x: Instance, seed: int) -> 
         assert solution.status == "optimal"
 
 
-@settings(max_examples=10)
+@settings(max_examples=draws(10))
 @given(drawn)
 def test_company_is_counted_where_ranks_share_a_host(x: Instance) -> None:
     """Ranges are not split for less than a tick a call, so by that much a better one may be left."""

@@ -12,6 +12,7 @@ from mapper.execution_mode import SYNC, ExecutionMode
 from mapper.model.instance import Instance
 from mapper.search.budgets import Found, Search, budgets_of, fewest_gpus_within, is_never, least_gpu_time
 from tests.builders import OTHER, TOY, on_toy, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import allowed, counted, end_ticks, every_choice, least_ticks
 
 OWN = ExecutionMode("one-step-off", dedicated_rollout=True)
@@ -50,7 +51,7 @@ instances = st.builds(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=draws(12))
 @given(instances)
 def test_each_budget_has_the_answer_of_an_enumeration(x: Instance) -> None:
     there = [(counted(x, c), end_ticks(x, c)) for c in every_choice(x)]
@@ -76,7 +77,7 @@ def check(x: Instance, found: Found) -> None:
     assert found.floor_ticks <= min(ticks for _, ticks in there)
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(instances)
 def test_the_least_gpu_time_weighs_every_kind(x: Instance) -> None:
     worth = [counted(x, c) * end_ticks(x, c) for c in every_choice(x)]
@@ -89,7 +90,7 @@ def test_the_least_gpu_time_weighs_every_kind(x: Instance) -> None:
     check(x, found)
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(instances, st.floats(0.9, 2.5))
 def test_the_fewest_gpus_within_a_target_weigh_every_kind(x: Instance, factor: float) -> None:
     least = least_ticks(x)
@@ -120,7 +121,7 @@ def test_a_known_choice_changes_no_answer(goal: str) -> None:
         check(x, found)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(instances)
 def test_budgets_are_what_the_pools_of_some_placement_count_together(x: Instance) -> None:
     sums = set()

@@ -13,6 +13,7 @@ from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.model.instance import Instance
 from mapper.search.disaggregated import best_with_transfers
 from tests.builders import OTHER, TOY, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import allowed, call_ticks, end_ticks, every_choice, least_ticks
 from tests.work import HANGS_S
 
@@ -53,7 +54,7 @@ def apart(seed: int, mode: ExecutionMode, gpus: int, other: int = 0, capacity: i
     return replace(x, sync=AnyPrice(seed))
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(
     st.integers(0, 10_000),
     st.sampled_from(MODES),
@@ -76,7 +77,7 @@ def test_the_best_pair_of_ends_is_that_of_an_enumeration(
     assert solution.status == "optimal"
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(st.integers(0, 10_000), st.sampled_from(MODES), st.integers(2, 6), st.integers(-4, 6), st.integers(0, 10_000))
 def test_a_cutoff_is_kept_or_proven_out_of_reach_whatever_is_known(
     seed: int, mode: ExecutionMode, gpus: int, more: int, at: int
@@ -97,7 +98,7 @@ def test_a_cutoff_is_kept_or_proven_out_of_reach_whatever_is_known(
     assert end_ticks(x, choice) == solution.objective_ticks == solution.bound_ticks == least
 
 
-@settings(max_examples=15)
+@settings(max_examples=draws(15))
 @given(st.integers(0, 10_000), st.sampled_from(MODES), st.integers(2, 6), st.integers(1, 9))
 def test_out_of_reach_of_a_cutoff_the_bound_is_just_above_it(
     seed: int, mode: ExecutionMode, gpus: int, less: int

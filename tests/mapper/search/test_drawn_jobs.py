@@ -27,9 +27,10 @@ from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import make_facts
+from tests.draws import draws
 from tests.work import HANGS_S
 
-NUM_JOBS = int(os.environ.get("DRAWN_JOBS", "36"))
+NUM_JOBS = int(os.environ.get("DRAWN_JOBS", draws(36)))
 MODELS = (
     "qwen2.5-0.5b",
     "qwen2.5-7b",

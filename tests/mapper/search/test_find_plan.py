@@ -28,6 +28,7 @@ from simulator.feasibility import check_plan
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import MOE, TINY, make_facts, workload
+from tests.draws import draws
 from tests.work import HANGS_S
 
 LONG_TAIL = LengthDistribution("lognormal", 2000.0, 8192)
@@ -218,7 +219,7 @@ def tiny(memory_gib: float, algorithm: str = "ppo", gpus: int = 4) -> Facts:
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=draws(10))
 @given(
     memory=st.floats(3.0, 10.0),
     more=st.floats(0.0, 10.0),

@@ -12,6 +12,7 @@ from mapper.search.best import best_alone
 from mapper.search.host_contention import best_beside_neighbours
 from mapper.search.neighbours import Neighbours
 from tests.builders import on_toy, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import allowed, end_ticks, every_choice
 from tests.work import HANGS_S
 
@@ -47,7 +48,7 @@ def as_played(x: Instance) -> dict[int, Choice]:
     return {x.neighbours.ticks(x, choice): choice for choice in every_choice(x)}
 
 
-@settings(max_examples=12)
+@settings(max_examples=draws(12))
 @given(
     st.integers(0, 10_000),
     st.integers(1, 3),
@@ -81,7 +82,7 @@ def test_pools_that_cost_more_than_they_save_become_one(pool: int, pools: int) -
     assert len(choice.pools) == pools
 
 
-@settings(max_examples=6)
+@settings(max_examples=draws(6))
 @given(st.integers(0, 10_000), st.integers(-10, 10), st.integers(0, 10_000))
 def test_a_cutoff_is_kept_or_proven_out_of_reach_whatever_is_known(seed: int, more: int, at: int) -> None:
     x = shared(seed, 3, 2, 9)

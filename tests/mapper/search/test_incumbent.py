@@ -15,6 +15,7 @@ from mapper.search import incumbent
 from mapper.search.incumbent import _allocations, _picked, _worth_picking, greedy, polished
 from simulator.plan.dataflow import CONTROLLER
 from tests.builders import TOY, make_facts, on_gpus, tiny_facts, toy_instance
+from tests.draws import draws
 from tests.mapper.exhaustive import exhaustive
 
 PPO = ("actor", "critic", "reference", "reward")
@@ -46,7 +47,7 @@ def check(instance: Instance, choice: Choice, ticks: int) -> None:
     assert makespan(instance, partition, durations) == ticks
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(10, 40), st.booleans(), st.integers(0, 3))
 def test_made_up_instances(seed: int, gpus: int, capacity: int, equal: bool, other: int) -> None:
     roles = PPO[:1] + PPO[2:] if other else PPO
@@ -125,7 +126,7 @@ def test_the_last_set_takes_the_largest_pool_that_is_left() -> None:
     assert _allocations(x, [TOY], sizes[:1]).tolist() == [[2]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(st.integers(0, 10_000), st.integers(2, 9), st.integers(10, 40))
 def test_with_room_for_all_it_picks_the_shortest_load_and_more_gpus_are_never_slower(
     seed: int, gpus: int, capacity: int
@@ -167,7 +168,7 @@ def test_nothing_fits() -> None:
     assert greedy(x) == (None, 0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(st.integers(0, 10_000), st.integers(2, 9), st.integers(10, 40))
 def test_polished_it_still_fits_and_is_no_worse(seed: int, gpus: int, capacity: int) -> None:
     x = toy_instance("ppo", PPO, seed, num_gpus=gpus, capacity_mib=capacity)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mapper.search.multipliers import prune_by_prices
 from mapper.search.prune import prune_beyond
 from tests.builders import toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import end_ticks, every_choice, least_ticks
 from tests.mapper.exhaustive import exhaustive
 
@@ -49,7 +50,7 @@ instances = st.builds(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(instances, st.integers(0, 30))
 def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(x: Instance, credit: int) -> None:
     least = least_ticks(x)
@@ -64,7 +65,7 @@ def test_nothing_that_is_dropped_is_part_of_any_choice_within_the_limit(x: Insta
             assert all(row in kept[role] for role, row in choice.rows.items())
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(instances, st.integers(1, 10))
 def test_below_the_best_nothing_appears_and_the_bound_says_so(x: Instance, less: int) -> None:
     least = least_ticks(x)

@@ -22,6 +22,7 @@ from mapper.search.replay import play_plans
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import scheduled, simulate
 from tests.builders import TINY, make_facts, workload
+from tests.draws import draws
 
 
 def on_cpu(algorithm, ranks=2, cores=2, slowdown=1.2, further_rank_s=0.0):
@@ -62,7 +63,7 @@ def all_choices(x):
                     yield choice
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=draws(10), deadline=None)
 @given(st.sampled_from(["ppo", "remax", "grpo"]), st.integers(1, 3), st.floats(1.0, 2.5), st.sampled_from([0.0, 0.01]))
 def test_search_and_simulator_agree_and_no_plan_beats_the_bound(algorithm, cores, slowdown, further_rank_s):
     facts = on_cpu(algorithm, 2, cores, slowdown, further_rank_s)

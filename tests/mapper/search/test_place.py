@@ -22,6 +22,7 @@ from profiles.store import load_device
 from simulator.facts import DeviceGroup
 from simulator.feasibility import check_plan
 from tests.builders import TINY, make_facts, make_plan, tiny_facts, with_engine_pool, workload
+from tests.draws import draws
 from tests.mapper.enumeration import allowed
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def choices(draw: st.DrawFn) -> tuple[Problem, Instance, Choice]:
     return problem, x, Choice(tuple(pools), rows)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(choices())
 def test_each_gpu_at_most_once_and_each_role_exactly_once(drawn: tuple[Problem, Instance, Choice]) -> None:
     problem, x, choice = drawn
@@ -76,7 +77,7 @@ def test_each_gpu_at_most_once_and_each_role_exactly_once(drawn: tuple[Problem, 
     assert check_plan(plan, problem.facts) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(choices())
 def test_every_stage_has_the_layout_of_its_row(drawn: tuple[Problem, Instance, Choice]) -> None:
     """The engine's is the rollout's, where it has a pool of its own, and no other role's."""

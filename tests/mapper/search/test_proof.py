@@ -10,6 +10,7 @@ from mapper.model.instance import Instance
 from mapper.search.incumbent import greedy
 from mapper.search.proof import best_as_priced
 from tests.builders import OTHER, TOY, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import allowed, end_ticks, every_choice, least_ticks
 from tests.work import HANGS_S
 
@@ -35,7 +36,7 @@ instances = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=draws(50))
 @given(instances)
 def test_the_best_choice_is_that_of_an_enumeration(x: Instance) -> None:
     least = least_ticks(x)
@@ -49,7 +50,7 @@ def test_the_best_choice_is_that_of_an_enumeration(x: Instance) -> None:
     assert solution.status == "optimal"
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(instances, st.integers(-3, 8))
 def test_within_a_cutoff_the_same_choice_or_a_proof_that_there_is_none(x: Instance, more: int) -> None:
     least = least_ticks(x)
@@ -64,7 +65,7 @@ def test_within_a_cutoff_the_same_choice_or_a_proof_that_there_is_none(x: Instan
     assert solution.bound_ticks == min(least, cutoff + 1)
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(instances, st.integers(0, 10_000))
 def test_where_the_search_starts_does_not_matter(x: Instance, at: int) -> None:
     """From any choice that fits, the best one included."""
@@ -93,7 +94,7 @@ def test_a_known_choice_that_is_better_than_the_quick_one_is_what_is_left_when_t
     assert 0 < x.floor_ticks <= solution.bound_ticks <= solution.objective_ticks
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(instances)
 def test_no_choice_is_below_what_every_shortest_call_takes(x: Instance) -> None:
     """The bound where time was up before the search began."""

@@ -15,6 +15,7 @@ from mapper.problem import make_problem
 from mapper.search.incumbent import greedy
 from mapper.search.prune import prune_beyond
 from tests.builders import make_facts, toy_instance
+from tests.draws import draws
 from tests.mapper.enumeration import end_ticks, every_choice
 from tests.mapper.exhaustive import exhaustive
 
@@ -42,7 +43,7 @@ instances = st.builds(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=draws(120))
 @given(instances, st.integers(0, 20))
 def test_the_optimum_survives(instance: Instance, credit: int) -> None:
     choice, ticks = exhaustive(instance)
@@ -60,7 +61,7 @@ def test_the_optimum_survives(instance: Instance, credit: int) -> None:
         assert n in pruned.sizes[group]
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(instances)
 def test_pruned_against_any_feasible_choice_the_optimum_is_the_same(instance: Instance) -> None:
     """Here the quick one, as the search does; it survives its own pruning, row by row."""
@@ -81,7 +82,7 @@ def choices_within(instance: Instance, partition: Placement, limit: int) -> Iter
             yield choice
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(
     st.sampled_from(JOBS[1:]),
     st.integers(0, 10_000),
@@ -127,7 +128,7 @@ def test_a_placement_that_cannot_beat_the_known_choice_is_dropped() -> None:
     assert dropped > 30 * len(x.partitions) / 2
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(st.sampled_from(JOBS), st.integers(0, 10_000))
 def test_every_placements_own_optimum_within_the_limit_survives(job: tuple[str, tuple[str, ...]], seed: int) -> None:
     x = toy_instance(*job, seed, num_gpus=5, capacity_mib=30)

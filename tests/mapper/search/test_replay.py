@@ -13,6 +13,7 @@ from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import engine_layout, make_plan, replace_role, tiny_facts, with_engine_pool, workload
+from tests.draws import draws
 
 FACTS = tiny_facts("ppo", 8, 30.0)
 ROLES = FACTS.dataflow.roles
@@ -41,7 +42,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return plan.model_copy(update={"resharding": "ds-chat"}) if changed == "ds-chat" else plan
 
 
-@settings(max_examples=8)
+@settings(max_examples=draws(8))
 @given(st.lists(plans(), max_size=6))
 def test_together_each_takes_what_it_takes_alone(several: list[Plan]) -> None:
     """Plans that cannot run are none, and hold no other up."""

@@ -18,6 +18,7 @@ from mapper.search.best import best_choice
 from mapper.search.find_plan import find_plan
 from mapper.search.tie_breaking import STEP_MIB, tidy
 from tests.builders import make_facts, tiny_facts, toy_instance, workload
+from tests.draws import draws
 from tests.mapper.exhaustive import exhaustive
 
 JOBS = [("grpo", ("actor", "reference")), ("rloo", ("actor", "reward")), ("remax", ("actor", "reference", "reward"))]
@@ -64,7 +65,7 @@ def least(instance: Instance, ticks: int) -> tuple[int, int, int]:
     return min(found)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(st.sampled_from(JOBS), st.integers(0, 10_000), st.integers(2, 5), st.integers(0, 2))
 def test_the_fewest_gpus_the_least_work_and_the_most_free_memory(
     job: tuple[str, tuple[str, ...]], seed: int, gpus: int, other: int
@@ -79,7 +80,7 @@ def test_the_fewest_gpus_the_least_work_and_the_most_free_memory(
     assert (x.spent(choice.pools), busy(x, choice), held(x, choice)) == least(x, ticks)
 
 
-@settings(max_examples=30)
+@settings(max_examples=draws(30))
 @given(st.sampled_from(JOBS[:2]), st.integers(0, 10_000), st.integers(2, 5), st.sampled_from([SYNC, OWN]))
 def test_the_same_whatever_the_seed_and_the_workers(
     job: tuple[str, tuple[str, ...]], seed: int, gpus: int, mode: ExecutionMode

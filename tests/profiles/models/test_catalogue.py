@@ -55,6 +55,8 @@ ACTIVE = [
     ("llama-4-scout-17b-16e-instruct", 17, 0.5, True),
     ("llama-4-maverick-17b-128e-instruct", 17, 0.5, True),
     ("nvidia-nemotron-3-nano-30b-a3b-bf16", 3.6, 0.1, True),
+    ("kimi-linear-48b-a3b-instruct", 3.1, 0.1, False),
+    ("gemma-4-26b-a4b", 3.8, 0.1, True),
     ("nvidia-nemotron-3-super-120b-a12b-bf16", 12.7, 0.1, True),
     ("nvidia-nemotron-3-ultra-550b-a55b-bf16", 55, 1.1, True),
 ]
@@ -93,6 +95,9 @@ def test_deepseek_v3_checkpoint_is_the_model_and_its_prediction_layer() -> None:
         ("kimi-k2.5", 512 + 64),
         ("minimax-m2.5", 2 * 8 * 128),
         ("qwen3.5-397b-a17b", 2 * 2 * 256),
+        ("gemma-4-31b-it", 2 * 4 * 512),  # layers without a window have heads of their own
+        ("minimax-m3", 2 * 4 * 128 + 128),  # and one key of the indexer
+        ("kimi-linear-48b-a3b-instruct", 512 + 64),
     ],
 )
 def test_kv_elements(name: str, elements: int) -> None:
@@ -116,6 +121,14 @@ def test_kv_elements(name: str, elements: int) -> None:
 def test_largest_power_of_two_tensor_parallel(name: str, largest: int) -> None:
     shape = load_model(name)
     assert max(t for t in (2**i for i in range(12)) if shape.max_tensor_parallel_ok(t)) == largest
+
+
+def test_cache_of_a_token_counts_each_kind_of_layer() -> None:
+    """Gemma-4: 50 windowed layers have 16 heads of 256, 10 have 4 of 512; MiniMax-M3: 57 of 60 have a key more."""
+    assert load_model("gemma-4-31b-it").kv_elements_per_token == 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512
+    assert load_model("minimax-m3").kv_elements_per_token == 60 * 2 * 4 * 128 + 57 * 128
+    assert load_model("kimi-linear-48b-a3b-instruct").kv_elements_per_token == 7 * 576
+    assert load_model("llama-3.1-8b").kv_elements_per_token == 32 * 2 * 8 * 128
 
 
 def test_layers_of_sparse_and_sliding_models() -> None:

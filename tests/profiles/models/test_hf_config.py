@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.models.hf_config import MAX_CONFIG_BYTES, load_hf_config, shape_from_hf_config
 from profiles.models.shape import ModelShape
+from tests.draws import draws
 
 
 def without(config: dict[str, Any], key: str) -> dict[str, Any]:
@@ -82,8 +83,45 @@ DSA: dict[str, Any] = DEEPSEEK | {
 GPT_OSS: dict[str, Any] = MIXTRAL | {"model_type": "gpt_oss", "head_dim": 8}
 GLM: dict[str, Any] = without(DEEPSEEK, "q_lora_rank") | {"model_type": "glm4_moe", "num_key_value_heads": 2}
 LLAMA4: dict[str, Any] = MIXTRAL | {"model_type": "llama4_text", "intermediate_size_mlp": 128}
+KIMI_LINEAR: dict[str, Any] = without(without(DEEPSEEK, "q_lora_rank"), "n_routed_experts") | {
+    "model_type": "kimi_linear",
+    "num_experts": 8,
+    "num_experts_per_token": 3,
+    "num_shared_experts": 2,
+    "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 4, "head_dim": 6},
+}
+GEMMA4: dict[str, Any] = LLAMA | {
+    "model_type": "gemma4_text",
+    "head_dim": 8,
+    "global_head_dim": 16,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": 0,
+    "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+}
+MINIMAX_M3: dict[str, Any] = MIXTRAL | {
+    "model_type": "minimax_m3",
+    "moe_layer_freq": [0, 1, 1, 1],
+    "sparse_attention_config": {"sparse_attention_freq": [0, 1, 1, 1], "sparse_block_size": 4, "sparse_topk_blocks": 2},
+}
 QWEN_VL: dict[str, Any] = {"model_type": "qwen3_vl", "text_config": LLAMA, "vision_config": {"depth": 2}}
-ALL = [QWEN3_NEXT, NEMOTRON_H, DSA, GPT_OSS, GLM, LLAMA4, QWEN_VL, LLAMA, QWEN3_MOE, QWEN2_MOE, MIXTRAL, DEEPSEEK] + [
+ALL = [
+    KIMI_LINEAR,
+    GEMMA4,
+    MINIMAX_M3,
+    QWEN3_NEXT,
+    NEMOTRON_H,
+    DSA,
+    GPT_OSS,
+    GLM,
+    LLAMA4,
+    QWEN_VL,
+    LLAMA,
+    QWEN3_MOE,
+    QWEN2_MOE,
+    MIXTRAL,
+    DEEPSEEK,
+] + [
     LLAMA | {"model_type": family} for family in ("mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3")
 ]
 
@@ -216,6 +254,38 @@ def test_gated_delta_net() -> None:
     assert all_full.linear is None and all_full.num_linear_layers == 0
 
 
+def test_kimi_linear() -> None:
+    shape = read(KIMI_LINEAR)
+    assert shape.linear is not None and shape.mla is not None and shape.moe is not None
+    assert (shape.num_linear_layers, shape.num_attention_layers, shape.num_moe_layers) == (3, 1, 3)
+    assert (shape.linear.kind, shape.linear.in_width, shape.linear.gate_width) == ("kimi_delta", 3 * 24 + 4, 48)
+    by_rule = without(KIMI_LINEAR, "linear_attn_config")
+    assert read(by_rule, num_hidden_layers=9).num_linear_layers == 7  # the fifth and the ninth see everything
+    words = ["linear_attention", "full_attention"] * 2
+    assert read(by_rule, layer_types=words).num_linear_layers == 2
+
+
+def test_gemma4_heads_of_the_layers_that_see_everything() -> None:
+    shape = read(GEMMA4)
+    kinds = [(kind.layers, kind.num_kv_heads, kind.head_dim, kind.window) for kind in shape.softmax_kinds]
+    assert kinds == [(1, 1, 16, 0), (3, 2, 8, 512)]
+    windowed, full = 64 * (8 * 8 + 2 * 2 * 8) + 64 * 64, 64 * (8 * 16 + 16) + 8 * 16 * 64  # values are the keys
+    norms = 4 * 4 * 64 + 3 * 2 * 8 + 2 * 16
+    assert shape.layer_params == 3 * windowed + full + norms + 4 * 3 * 64 * 96
+    moe = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16}
+    mixed = read(GEMMA4, **moe)
+    assert mixed.moe is not None and mixed.moe.shared_ffn == 96 and mixed.num_dense_layers == 0
+    assert read(without(GEMMA4, "layer_types"), num_hidden_layers=13).num_sliding_layers == 10
+
+
+def test_minimax_m3_indexer() -> None:
+    shape = read(MINIMAX_M3)
+    assert shape.sparse is not None and (shape.sparse.topk, shape.sparse.num_layers, shape.sparse.block) == (8, 3, 4)
+    assert [(kind.layers, kind.topk) for kind in shape.softmax_kinds] == [(1, 0), (3, 8)]
+    assert (shape.num_dense_layers, shape.num_moe_layers, shape.ffn) == (1, 3, 12_288)
+    assert read(without(MINIMAX_M3, "sparse_attention_config")).sparse is None
+
+
 def test_nemotron_h_blocks() -> None:
     shape = read(NEMOTRON_H)
     assert (shape.num_layers, shape.num_attention_layers, shape.num_linear_layers) == (4, 1, 1)
@@ -265,6 +335,13 @@ def test_formats_that_are_not_known_are_no_error(config: Any) -> None:
 
 
 BAD_CONFIGS: list[tuple[Any, str]] = [
+    (KIMI_LINEAR | {"attn_res_block_size": 12}, "attn_res_block_size=12"),
+    ({"model_type": "kimi_k3", "text_config": KIMI_LINEAR | {"attn_res_block_size": 12}}, "attn_res_block_size=12"),
+    (LLAMA | {"model_type": "deepseek_v4"}, "deepseek_v4 is not supported: caches compressed at two rates"),
+    (GEMMA4 | {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input=256"),
+    (GEMMA4 | {"num_kv_shared_layers": 2}, "num_kv_shared_layers=2"),
+    (GEMMA4 | {"enable_moe_block": True}, "enable_moe_block"),
+    (MINIMAX_M3 | {"sparse_attention_config": {"sparse_attention_freq": [1]}}, "1 kinds of attention"),
     ([LLAMA], "must be a JSON object, not a list"),  # a list in place of a mapping
     ("llama", "must be a JSON object, not 'llama'"),  # a string
     (None, "must be a JSON object, not None"),  # nothing
@@ -374,7 +451,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(
     base=st.sampled_from([{}, *ALL]),
     changes=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=8), JSON_VALUES, max_size=4),

@@ -24,7 +24,13 @@ def test_points_at_the_edge_and_lone_points_are_not_judged() -> None:
     assert summary(left_out_errors(build_grid(([1.0, 2.0],), [1.0, 3.0]))) is None
 
 
-@pytest.mark.parametrize("name", device_names())
+SOON = ("a100-80gb-sxm", "h100-80gb-sxm", "b200-sxm")
+"""A generation each. Tables change only where they are imported anew; the others belong to `make check-all`."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SOON else pytest.mark.long) for name in device_names()]
+)
 def test_gemm_and_attention_of_every_shipped_device_meet_five_percent(name: str) -> None:
     errors = table_errors(load_device(name))
     assert set(errors) >= {"gemm", "attention_prefill", "attention_decode", "collective", "moe"}

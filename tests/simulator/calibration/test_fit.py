@@ -84,6 +84,34 @@ def test_seconds_at_any_length_are_told_from_a_factor_and_stay_where_lengths_cha
     assert with_copy == pytest.approx(Prices([short], seconds).calls_s(0, belief.log_factors)[key[0]], rel=1e-3)
 
 
+def test_what_is_priced_at_nothing_moves_nothing():
+    """Weights that stay where they are, and a log in which that took a millisecond."""
+    facts = make_facts("ppo", TINY, work=workload(32, 128, 128))
+    facts = replace(facts, generation=replace(facts.generation, transition_fixed_s=0.0, shares_weights=True))
+    plan = make_plan(facts, (("actor", "critic", "reference", "reward"),), (1,))
+    prices, right = Prices([Case(plan, facts)], {}), np.zeros(len(FACTORS))
+    blanks = [Observation(0, (c.key,), 1.0, NOISE) for c in facts.dataflow.calls if c.role != "controller"]
+    seen = [replace(o, seconds=prices.seconds(o, right) or 1e-3) for o in blanks]
+    assert prices.seconds(blanks[0], right) == 0.0, "the transition"
+    belief, _ = fit(prices.cases, seen)
+    assert belief.log_factors == pytest.approx(0.0, abs=1e-6) and belief.scale <= 1.0
+
+
+def test_a_function_in_a_models_place_says_nothing_of_models():
+    """It was timed by itself; a busy minute of that is no price of a forward pass."""
+    facts = make_facts("ppo", TINY, work=workload(32, 128, 128))
+    timed = replace(facts, roles={**facts.roles, "reward": replace(facts.roles["reward"], function_s_per_sample=1e-2)})
+    case = Case(make_plan(timed, (("actor", "critic", "reference", "reward"),), (1,)), timed)
+    right = observations([case], np.zeros(len(FACTORS)), np.random.default_rng(0), 0.0)
+    seen = [replace(o, seconds=o.seconds * (0.1 if o.calls == ("compute_reward",) else 1.0)) for o in right]
+    belief, _ = fit([case], seen)
+    assert belief.log_factors == pytest.approx(0.0, abs=1e-6)
+    slower = calibrated(timed, calibration_of(Belief(np.full(len(FACTORS), 0.5), np.eye(len(FACTORS))), {}))
+    before, after = ({s.call: s.duration_s for s in simulate(case.plan, f).spans} for f in (timed, slower))
+    assert after["compute_reward"] == pytest.approx(before["compute_reward"])
+    assert after["compute_values"] > before["compute_values"]
+
+
 def test_one_stage_moves_nothing_else():
     some = cases((512,))
     doubled = observations(some, np.zeros(len(FACTORS)), np.random.default_rng(0), 0.0)

@@ -33,6 +33,7 @@ from tests.builders import (
     with_engine_pool,
     workload,
 )
+from tests.draws import draws
 
 NUM_LAYOUTS = 12
 MODELS = ["llama-2-7b", "qwen2.5-7b", "llama-2-70b", MOE, "deepseek-v2-lite", "qwen3-30b-a3b"]
@@ -101,7 +102,7 @@ def some_layouts(facts: Facts, seed: int) -> RoleLayouts:
     return RoleLayouts(whole.take(at), inference, engines.take(rng.integers(0, len(engines), NUM_LAYOUTS)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(facts=jobs(), seed=st.integers(0, 1000))
 def test_every_call_takes_at_least_its_larger_part_and_at_most_both(facts: Facts, seed: int) -> None:
     costs = pricing.role_costs(facts, "actor", some_layouts(facts, seed))
@@ -114,7 +115,7 @@ def test_every_call_takes_at_least_its_larger_part_and_at_most_both(facts: Facts
         assert np.all(time > 0) or key == "transition", key
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(facts=jobs(), seed=st.integers(0, 1000), factor=st.floats(1.0, 50.0))
 def test_a_faster_network_never_makes_a_call_slower(facts: Facts, seed: int, factor: float) -> None:
     layouts = some_layouts(facts, seed)
@@ -127,7 +128,7 @@ def test_a_faster_network_never_makes_a_call_slower(facts: Facts, seed: int, fac
     assert pricing.controller_cost(faster, advantage).time.s <= pricing.controller_cost(facts, advantage).time.s
 
 
-@settings(max_examples=15)
+@settings(max_examples=draws(15))
 @given(facts=jobs(), seed=st.integers(0, 1000))
 def test_one_by_one_is_the_same_as_together(facts: Facts, seed: int) -> None:
     layouts = some_layouts(facts, seed)

@@ -19,6 +19,7 @@ from simulator.facts import Facts, Implementation
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout
 from tests.builders import MOE, make_facts, workload
+from tests.draws import draws
 
 LLAMA = load_model("llama-2-7b")
 
@@ -280,7 +281,7 @@ def test_overlapped_tensor_parallelism_leaves_one_chunk(tp: int, tokens: float) 
     assert float(beside.exposed.s[0]) == pytest.approx(comm_s / tp + max(comm_s * (1 - 1 / tp) - compute_s, 0.0))
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(
     tp=st.sampled_from([1, 2, 4, 8]),
     pp=st.sampled_from([1, 2]),

@@ -19,6 +19,7 @@ from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
 from simulator.play.simulate import play, price_calls, simulate
 from tests.builders import TINY, make_facts, make_plan, tiny_facts, with_engine_pool, workload
+from tests.draws import draws
 from tests.paper_cost import paper_cost_s
 
 PPO = ("actor", "critic", "reference", "reward")
@@ -90,7 +91,7 @@ def placements(draw: st.DrawFn, roles: tuple[str, ...]) -> tuple[tuple[tuple[str
     return partition, tuple(2 for _ in partition)
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(
     at=st.sampled_from([("ppo", PPO), ("safe-rlhf", (*PPO, "cost"))]).flatmap(
         lambda job: st.tuples(st.just(job[0]), placements(job[1]))
@@ -206,7 +207,7 @@ def test_periods_by_hand(seconds: dict[str, int], in_turn: int, overlapped: int,
     assert period("async", in_flight=True, **seconds) == in_flight
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(
     job=st.sampled_from([("ppo", PPO), ("grpo", ("actor", "reference")), ("remax", ("actor", "reference", "reward"))]),
     data=st.data(),

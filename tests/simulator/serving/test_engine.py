@@ -39,7 +39,9 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
             for steps in (1, 2, 40):  # as many as lie in several cells of the grid
                 times = prices.decode_steps_s(active, active * context, steps)
                 few = prices.few_decode_steps_s(active, active * context, steps)
-                assert few == pytest.approx((times[:-1].sum(), times.sum()), rel=1e-12)
+                assert few == pytest.approx(times, rel=1e-12)
+                together = prices.stretches_s(*(np.asarray([n, n]) for n in (active, active * context, steps)))
+                assert together == pytest.approx(times.sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("engine", ["vllm@0.32", "tensorrt-llm@1.0"])
@@ -54,7 +56,7 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
         direct -= active * facts.generation.rollout_s_per_sequence
         steps = prices.decode_steps_s(active, active * context, 3)
         assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
-        assert prices.few_decode_steps_s(active, active * context, 3)[1] == pytest.approx(steps.sum())
+        assert prices.few_decode_steps_s(active, active * context, 3) == pytest.approx(steps)
         alone = prices.mixed_step_s(0, 0, [(512, 0)], 1)
         beside = prices.mixed_step_s(active, active * context, [(512, 0)], active + 1)
         assert 0.3 * alone < beside < alone + direct

@@ -24,7 +24,7 @@ OF_TRANSITIONS = {"transition_fixed_s", "reload_bytes_per_s", "gather_s_per_laye
 }
 """Read by the price of weights on their way into the engine, which tests of its own protect (test_reshard)."""
 
-ELSEWHERE = {"wake_s", "shared_experts_beside", "tuned_experts"}
+ELSEWHERE = {"start_skew_s", "wake_s", "shared_experts_beside", "tuned_experts"}
 """Read where calls of several ranks are played (test_host_costs), and where a mixture has shared experts (test_moe)."""
 
 NUMBERS = [f.name for f in fields(GenerationEngine) if f.type == "float"]

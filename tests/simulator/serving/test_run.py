@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from profiles.errors import InfeasibleError, InputError
 from simulator.serving.loop import serve
 from simulator.serving.run import Load, Scheduler
+from tests.draws import draws
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,14 @@ class LinearPrices:
     def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> np.ndarray:
         return 1.0 + 0.01 * active + 1e-4 * (context_tokens + active * np.arange(steps))
 
-    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> tuple[float, float]:
-        times = self.decode_steps_s(active, context_tokens, steps)
-        return float(times[:-1].sum()), float(times.sum())
+    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+        times: list[float] = self.decode_steps_s(active, context_tokens, steps).tolist()
+        return times
+
+    def stretches_s(self, active: np.ndarray, context_tokens: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        return np.asarray(
+            [sum(self.few_decode_steps_s(*one)) for one in zip(active, context_tokens, steps, strict=True)]
+        )
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: list[tuple[int, int]], heads: int) -> float:
         prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
@@ -135,7 +141,7 @@ class Reference:
         if plan:
             self.now += self.prices.mixed_step_s(len(decoding), context, chunks, len(decoding) + len(finished))
         else:
-            self.now += self.prices.few_decode_steps_s(len(decoding), context, 1)[1]
+            self.now += self.prices.few_decode_steps_s(len(decoding), context, 1)[0]
         for r, size in plan:
             r["cached"] += size
         for r in decoding:
@@ -166,7 +172,7 @@ def rules(kind: str, **changes: object) -> Scheduler:
 KINDS = ("mixed", "prefill-first", "in-flight", "in-flight-chunked")
 
 
-@settings(max_examples=400)
+@settings(max_examples=draws(400))
 @given(
     kind=st.sampled_from(KINDS),
     ahead=st.booleans(),
