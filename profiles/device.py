@@ -108,6 +108,11 @@ class DeviceProfile:
         return Basis.MEASURED if self.spec == self.tables.reference else Basis.ANALYTIC
 
     @cached_property
+    def _weakest_met(self) -> Basis:
+        """Of collectives: scaled from another part's links where those stand in."""
+        return self._weakest if self.tables.has_own_links else max(self._weakest, Basis.ANALYTIC)
+
+    @cached_property
     def _reached(self) -> DeviceSpec:
         return self.spec.kernels.reached(self.spec)
 
@@ -204,7 +209,8 @@ class DeviceProfile:
             return table.price(self._reached, self._weakest, *sizes, kv_dtype, window)
 
         try:
-            return self.spec.kernels.spaced(self.tables.price(operator, "decode attention", ask))
+            kernels = self.spec.kernels
+            return kernels.spaced(self.tables.price(operator, "decode attention", ask), kernels.decode_kernels)
         except NoBasisError:
             if not window:
                 raise
@@ -351,13 +357,13 @@ class DeviceProfile:
         """
         if self._alone(gpus):
             return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
-        return self.spec.kernels.met(self.tables.comm.price(self._reached, self._weakest, kind, num_bytes, gpus))
+        return self.spec.kernels.met(self.tables.comm.price(self._reached, self._weakest_met, kind, num_bytes, gpus))
 
     def decode_all_reduce(self, num_bytes: ArrayLike, gpus: ArrayLike, cuda_graphs: bool = True) -> Priced:
         """All-reduce of a decode step: the faster of vLLM's kernel and NCCL, launched from a graph or eagerly."""
         if self._alone(gpus):
             return Priced.zero(np.broadcast_shapes(np.shape(num_bytes), np.shape(gpus)))
-        price = self.tables.comm.decode_all_reduce(self._reached, self._weakest, num_bytes, gpus, cuda_graphs)
+        price = self.tables.comm.decode_all_reduce(self._reached, self._weakest_met, num_bytes, gpus, cuda_graphs)
         return self.spec.kernels.met(price)
 
     def memory_bound(self, num_bytes: ArrayLike, num_kernels: ArrayLike = 1) -> Priced:

@@ -72,6 +72,7 @@ class _EngineFile(BaseModel):
     mixture_parallel: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    grouped_kernels: bool = False
     gathers_at_step: bool = False
     balances_context: bool = True
     fused_projections: bool = True
@@ -194,6 +195,8 @@ class TrainingEngine(_Engine):
     """Facts of a training engine; see the meaning beside each value in its file.
 
     ``sequence_parallel``: tensor-parallel regions gather and scatter; without it they all-reduce.
+    ``grouped_kernels``: all experts of a rank are one kernel a product (``torch._grouped_mm``); without it cuBLAS is
+    called for each (Megatron).
     ``gathers_again``: a region's input is kept cut and gathered again for its weight gradients (Megatron); PyTorch's
     tensor parallelism keeps it whole.
     ``gathers_at_step``: ZeRO 1 and 2 gather the updated parameters before the step ends, beside nothing (DeepSpeed);
@@ -222,6 +225,7 @@ class TrainingEngine(_Engine):
     param_bytes: float = 2.0
     offload_bytes_per_s: float = 8.0e9
     export_s_per_tensor: float = 0.0
+    send_fixed_s: float = 0.0
     send_s_per_tensor: float = 0.0
     send_s_per_byte: float = 0.0
     step_fixed_s: float = 0.0
@@ -232,6 +236,7 @@ class TrainingEngine(_Engine):
     interleaving: bool = False
     sequence_parallel: bool = True
     gathers_again: bool = True
+    grouped_kernels: bool = False
     gathers_at_step: bool = False
     balances_context: bool = True
     fused_projections: bool = True
@@ -329,6 +334,7 @@ def load_training_engine(name: str) -> TrainingEngine:
         "interleaving": file.interleaving,
         "sequence_parallel": file.sequence_parallel,
         "gathers_again": file.gathers_again,
+        "grouped_kernels": file.grouped_kernels,
         "gathers_at_step": file.gathers_at_step,
         "balances_context": file.balances_context,
         "fused_projections": file.fused_projections,

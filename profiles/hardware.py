@@ -224,6 +224,8 @@ class _DeviceFile(BaseModel):
     inter_node_latency_s: _Fact
     power_w: _Fact
     doubts: list[str] = Field(default_factory=list)
+    collectives_of: str = ""
+    collectives_because: str = ""
     computed_from: str = ""
 
 
@@ -295,6 +297,15 @@ def load_tables_of(folder: Path) -> str | None:
     if not isinstance(content, dict) or "tables_of" not in content:
         return None
     return _validated(_DerivedFile, folder / DEVICE_FILE).tables_of
+
+
+def load_collectives_of(folder: Path) -> tuple[str, str]:
+    """Whose collectives stand for those of ``folder``'s tables, and why; empty where its own do."""
+    content = read_yaml_file(folder / DEVICE_FILE)
+    if not isinstance(content, dict) or "collectives_of" not in content:
+        return "", ""
+    parsed = _validated(_DeviceFile, folder / DEVICE_FILE)
+    return parsed.collectives_of, parsed.collectives_because
 
 
 def load_doubts(folder: Path) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ BETWEEN_CALLS = (
     "transition_fixed_s",
     "sync_s_per_byte",
     "export_s_per_tensor",
+    "send_fixed_s",
     "send_s_per_tensor",
     "send_s_per_byte",
     "controller_s_per_token",

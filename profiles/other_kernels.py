@@ -33,6 +33,11 @@ class OtherKernels:
     attention
         Share of the matrix rate that attention of prompts reaches, over that of the tables' parts: above one where the
         matrix units of a part are slower beside all else that the kernel waits for.
+    norms_apart
+        Norms of queries and keys that are kernels of their own in a decode step, where engines on the tables' parts
+        compile them into their neighbours.
+    decode_kernels
+        Kernels of one layer's decode attention.
     peer_links
         Links of a GPU to one peer each, without a switch, of which a group of g GPUs uses g - 1; 0 with a switch.
     """
@@ -43,6 +48,8 @@ class OtherKernels:
     attention: float = 1.0
     gap_s: float = 0.0
     collective_s: float = 0.0
+    norms_apart: float = 0.0
+    decode_kernels: float = 1.0
     peer_links: float = 0.0
 
     def reached(self, spec: DeviceSpec) -> DeviceSpec:
@@ -81,6 +88,7 @@ LIKE_THE_TABLES = OtherKernels()
 UNITS_OF = {
     **{"matrix": "ratio", "memory": "ratio", "links": "ratio", "attention": "ratio"},
     **{"gap_s": "s", "collective_s": "s", "peer_links": "links"},
+    **{"norms_apart": "kernels", "decode_kernels": "kernels"},
 }
 """Unit of each, as a card states it."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from profiles.calibration import CALIBRATION_FILE
 from profiles.device import DeviceProfile
 from profiles.errors import FileFormatError, UnknownNameError
-from profiles.hardware import DEVICE_FILE, load_derived, load_spec, load_tables_of
+from profiles.hardware import DEVICE_FILE, load_collectives_of, load_derived, load_spec, load_tables_of
 from profiles.lookup.device_tables import DeviceTables
 from profiles.lookup.table import read_card
 
@@ -94,4 +94,10 @@ def _load(folder: Path, changed_ns: int) -> DeviceProfile:
         if f"{name}.parquet" not in present:
             raise FileFormatError(f"{folder / name}.parquet: missing, though {name}.yaml describes it")
         digest.update(f"{name}:{card.sha256}".encode())
-    return DeviceProfile(spec, DeviceTables(folder, spec, cards), digest.hexdigest())
+    found = DeviceProfile(spec, DeviceTables(folder, spec, cards), digest.hexdigest())
+    other, _ = load_collectives_of(folder)
+    if not other:
+        return found
+    if other == spec.name or other not in device_names():
+        raise FileFormatError(f"{folder / DEVICE_FILE}: collectives_of: {other!r} is no other device of the catalogue")
+    return found.with_links_of(load_device(other))

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from profiles.engine_facts import engine_names, load_generation_engine
+from profiles.hardware import load_collectives_of
 from profiles.lookup import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from profiles.lookup.device_tables import DeviceTables
 
@@ -79,6 +81,12 @@ def borrowed_kernels(tables: DeviceTables) -> list[str]:
         for b in releases.BORROWED
         if b.runs(b.operator, b.engine, b.first, b.dtype, part)
     ]
+
+
+def borrowed_collectives(folder: Path) -> list[str]:
+    """Whose collectives stand for those of a device's own tables, in a sentence with the reason."""
+    other, because = load_collectives_of(folder)
+    return [f"collectives by {other}'s tables ({because})"] if other else []
 
 
 def replaced_rows(substituted: Mapping[str, Mapping[str, str]]) -> list[str]:

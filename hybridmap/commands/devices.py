@@ -171,7 +171,7 @@ def _device_cards(names: list[str], out: Path) -> list[Path]:
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from hybridmap.answers.table_origins import borrowed_kernels, origins_of, replaced_rows
+    from hybridmap.answers.table_origins import borrowed_collectives, borrowed_kernels, origins_of, replaced_rows
     from profiles.hardware import UNITS, load_doubts, load_tables_of, unit_of
     from profiles.store import DATA, device_names, load_device
 
@@ -204,7 +204,7 @@ def _facts(name: str) -> dict[str, Any]:
         "doubts": list(load_doubts(folder)),
         "tables": entries,
         "prices": [asdict(origin) for origin in origins_of(profile.tables)],
-        "borrowed": borrowed_kernels(profile.tables),
+        "borrowed": [*borrowed_kernels(profile.tables), *borrowed_collectives(tables)],
         "replaced": replaced_rows({e["table"]: e["substituted"] for e in entries}),
     }
 

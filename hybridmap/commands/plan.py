@@ -148,7 +148,7 @@ def _show(result: "Result", given: "Job", top: int, more: list[str], job: str, w
 def _document(result: "Result", given: "Job", top: int, notes: list[str], written: list[str]) -> dict[str, Any]:
     from hybridmap.text.objective import objective_document
     from hybridmap.text.others import other_documents
-    from hybridmap.text.plan import timeline_document
+    from hybridmap.text.plan import carrying_documents, timeline_document
     from mapper.candidates.listed import listed_values
 
     named = {} if result.objective.goal == "time" else {"objective": objective_document(result)}
@@ -165,6 +165,7 @@ def _document(result: "Result", given: "Job", top: int, notes: list[str], writte
         "num_priced": result.num_priced,
         "num_candidates": result.num_candidates,
         **timeline_document(result.timeline),
+        "leans_on": carrying_documents(result.plan, given.facts()),
         "plan": result.plan.model_dump(mode="json"),
         "runners_up": [_rival(r) for r in result.runners_up],
         "plain": None if result.plain is None else _rival(result.plain),

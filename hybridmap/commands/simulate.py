@@ -96,12 +96,20 @@ def _best_of(job: "Job", placement: str, even: bool) -> "tuple[Job, Plan, Timeli
 def _show(job: "Job", plan: "Plan", timeline: "Timeline", as_json: bool) -> None:
     from hybridmap.job.notes import notes
     from hybridmap.text.notation import placement_title
-    from hybridmap.text.plan import answer_line, header_lines, show_carrying_constants, show_plan, timeline_document
+    from hybridmap.text.plan import (
+        answer_line,
+        carrying_documents,
+        header_lines,
+        show_carrying_constants,
+        show_plan,
+        timeline_document,
+    )
 
     if as_json:
         record = timeline.model_dump(mode="json")
         document = {"iteration_s": timeline.iteration_s, **timeline_document(timeline), "spans": record["spans"]}
-        say_json({**document, "plan": plan.model_dump(mode="json"), "notes": notes(job.facts())})
+        leans_on = carrying_documents(plan, job.facts())
+        say_json({**document, "leans_on": leans_on, "plan": plan.model_dump(mode="json"), "notes": notes(job.facts())})
         return
     say(f"{answer_line(timeline)}\n{placement_title(plan)} on {plan.num_gpus:,} GPUs, as given\n")
     say("\n".join(header_lines(job.facts())))

@@ -184,6 +184,11 @@ def show_carrying_constants(plan: Plan, facts: Facts) -> None:
         say(f"leans on    {', '.join(named)}: fitted on runs of others")
 
 
+def carrying_documents(plan: Plan, facts: Facts) -> list[dict[str, Any]]:
+    """The same for ``--json``."""
+    return [{"constant": c.name, "of": c.owner, "share": c.share} for c in carrying_constants(facts, plan)]
+
+
 def interval_s(timeline: Timeline) -> tuple[float, float]:
     """Between which times a measured iteration lies nine times in ten."""
     low, high = interval(timeline.cluster, timeline.by_rule)

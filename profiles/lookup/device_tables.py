@@ -237,6 +237,11 @@ class DeviceTables:
             raise missing(self.reference.name, name, what)
         return read_table(self._folder / f"{name}.parquet", self.cards[name])
 
+    @property
+    def has_own_links(self) -> bool:
+        """Whether collectives are those of this folder, not of another (``with_links_of``)."""
+        return self._links is None
+
     @cached_property
     def comm(self) -> CollectiveLookup:
         if self._links is not None:

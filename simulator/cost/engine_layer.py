@@ -118,7 +118,7 @@ def copy_work(
     formats = formats_of(shape, precision)
     products = held_gemms if sustained else run_gemms
     ranks = np.broadcast_to(attention_ranks(layouts), own.shape)
-    kernels = facts.generation.kernels_per_layer * shape.parts_per_layer / 2.0
+    kernels = facts.generation.kernels_per_layer * shape.parts_per_layer / 2.0 + _norms_apart(facts, shape)
     work = facts.device.memory_bound(_small_bytes(shape, ranks) * own, kernels)
     work = facts.generation.scaled(work, "element_wise_ratio")
     work = work + _quantization(facts, shape, formats, own, ranks)
@@ -139,6 +139,12 @@ def copy_work(
     if latent := latent_gemms(shape, ranks.astype(np.float64)):  # checkpoints of narrower formats leave them out
         work = work + products(facts, own, latent, facts.plain_dtype) * (shape.num_moe_layers / shape.num_layers)
     return work
+
+
+def _norms_apart(facts: Facts, shape: ModelShape) -> float:
+    """Kernels of an average layer for norms of queries and keys, where the part's engines have one for each."""
+    apart = facts.device.spec.kernels.norms_apart
+    return apart * shape.qk_norm * (shape.num_attention_layers / shape.num_layers)
 
 
 def expert_work(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, rows: Floats, precision: str) -> Priced:

@@ -35,7 +35,8 @@ NeMo-RL and Megatron-Bridge have them (``moe_permute_fusion``); DeepEP and Hybri
 EXPERTS = 12
 """Grouped modules, activation weighted by scores, cast of the scores."""
 EACH_EXPERT = 2
-"""A product for each expert of the rank and of the two projections: cuBLAS is called for one after the other."""
+"""A product for each expert of the rank and of the two projections: cuBLAS is called for one after the other, but for
+engines with ``grouped_kernels``."""
 SHARED_EXPERTS = 10
 LATENT_EXPERTS = 6
 """Two modules of 3: the projections to the experts' width and back."""
@@ -70,7 +71,8 @@ def launches_of_layer(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floa
     Notes
     -----
     Counted in Megatron-Core's layers, module by module; a count is off by a third easily, which the time of one launch,
-    fitted beside it, takes up.
+    fitted beside it, takes up. Other trainers' layers do the same work and are taken as equal; what they launch for one
+    expert after the other is ``host_s_per_expert``.
     """
     built = facts.implementation
     if "iteration" in built.captured:
@@ -93,7 +95,8 @@ def _of_experts(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
     assert shape.moe is not None
     built = facts.implementation
     local = shape.moe.num_experts / np.asarray(layouts.ep, dtype=np.float64)
-    found = EXPERTS + EACH_EXPERT * local + (SHARED_EXPERTS if shape.moe.shared_ffn else 0)
+    apart = 0 if facts.training.grouped_kernels else EACH_EXPERT * local
+    found = EXPERTS + apart + (SHARED_EXPERTS if shape.moe.shared_ffn else 0)
     found = found + (0 if shape.moe.latent is None else LATENT_EXPERTS)
     if built.expert_activation == "unfused":
         found = found + UNFUSED_ACTIVATION_KERNELS + local  # biases of the experts, too

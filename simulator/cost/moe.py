@@ -262,7 +262,7 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
     if built.expert_dispatch == "hybrid" or not facts.device.measures_expert_exchange:
         return there * 2.0
     measured = facts.device.moe_all_to_all(each, shape.expert_width, moe.experts_per_token, moe.num_experts, inside)
-    return longer(measured, there * 2.0)
+    return where(domains > 1, longer(measured, there * 2.0), measured)
 
 
 def domains_reached(moe: MoeShape, domains: Ints) -> Floats:

@@ -103,11 +103,38 @@ def test_a_part_of_another_maker_is_priced_by_what_its_own_kernels_reach(name: s
     assert mine.gemm(0, 8, 8).s == 0.0
 
 
+def test_each_kernel_of_a_decode_attention_waits_for_the_one_before() -> None:
+    base = load_device("h200-sxm")
+    one, two = (OtherKernels(gap_s=1e-5, decode_kernels=n) for n in (1, 2))
+    cache = (np.asarray([64.0]), 4096.0, 32, 8, 128)
+    first, second = (
+        base.with_spec(replace(base.spec, kernels=k)).attention_decode(*cache).s.item() for k in (one, two)
+    )
+    assert second - first == pytest.approx(1e-5)
+
+
 def test_a_card_that_names_unknown_kernels_is_refused(tmp_path: Path) -> None:
     card = yaml.safe_load((DATA / "mi300x-192gb" / "device.yaml").read_text())
     card["kernels"] = {"caches": card["kernels"]["matrix"]}
     (tmp_path / "device.yaml").write_text(yaml.safe_dump(card))
     with pytest.raises(FileFormatError, match="caches: known are matrix"):
+        load_device(tmp_path)
+
+
+def test_collectives_of_another_part_are_scaled_to_the_links_of_this_one() -> None:
+    """The L40S's own were measured without peer access; those of a PCIe 5.0 card stand in at half their rate."""
+    mine, other = (load_device(name) for name in ("l40s", "rtx-pro-6000"))
+    price, theirs = (device.collective("all_gather", 1 << 30, 8) for device in (mine, other))
+    assert price.weakest.item() == Basis.ANALYTIC
+    assert price.s.item() == pytest.approx(2 * theirs.s.item(), rel=0.01)
+    assert mine.gemm(4096, 4096, 4096).weakest.item() < Basis.ANALYTIC
+
+
+@pytest.mark.parametrize("other", ["l40s", "h1000", "../secrets"])
+def test_collectives_of_no_other_device_are_refused(tmp_path: Path, other: str) -> None:
+    card = yaml.safe_load((DATA / "l40s" / "device.yaml").read_text()) | {"collectives_of": other}
+    (tmp_path / "device.yaml").write_text(yaml.safe_dump(card))
+    with pytest.raises(FileFormatError, match="is no other device of the catalogue"):
         load_device(tmp_path)
 
 

@@ -67,6 +67,7 @@ def job(**changes: object) -> Facts:
         "start_skew_s": 1e-3,
         "step_fixed_s": 1e-3,
         "export_s_per_tensor": 1e-3,
+        "send_fixed_s": 1e-1,
         "send_s_per_tensor": 1e-3,
         "send_s_per_byte": 1e-10,
         "host_s_per_launch": 1e-5,

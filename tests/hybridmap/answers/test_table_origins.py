@@ -1,7 +1,7 @@
 """Protects what a device says of its tables: which one an engine is priced by, and what is put in another's place."""
 
-from hybridmap.answers.table_origins import TRAINER, borrowed_kernels, origins_of, replaced_rows
-from profiles.store import load_device
+from hybridmap.answers.table_origins import TRAINER, borrowed_collectives, borrowed_kernels, origins_of, replaced_rows
+from profiles.store import DATA, load_device
 
 
 def test_each_engine_names_the_table_that_its_price_is_asked_of() -> None:
@@ -25,3 +25,9 @@ def test_what_stands_in_the_place_of_something_else_is_said() -> None:
     assert replaced_rows({"gemm": {"fp8": "2 of 10 rows, on the median 1.5 times"}, "moe": {}}) == [
         "gemm, fp8: 2 of 10 rows, on the median 1.5 times the fastest engine's, which stands in their place"
     ]
+
+
+def test_collectives_of_another_part_are_named_with_the_reason() -> None:
+    (said,) = borrowed_collectives(DATA / "l40s")
+    assert said.startswith("collectives by rtx-pro-6000's tables (") and "1.2 GB/s" in said
+    assert borrowed_collectives(DATA / "h100-80gb-sxm") == []

@@ -5,6 +5,13 @@ import json
 import pytest
 import yaml
 
+HOST_BOUND = {
+    "algorithm": "grpo",
+    "models": dict.fromkeys(("actor", "reference"), "qwen2.5-1.5b"),
+    "engines": {"generation": "tensorrt-llm@1.0"},
+    "cluster": [{"device": "h100-80gb-sxm", "nodes": 1}],
+}
+
 
 def test_a_plan_file_needs_nothing_else(planned, run):
     result = run("simulate", "--plan", planned.plan, "--json")
@@ -133,3 +140,23 @@ def test_contradicting_options(planned, run, args, message):
     assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("prompts", "samples", "leans"), [(512, 8, True), (64, 1, False)])
+def test_a_fitted_constant_that_carries_much_of_an_iteration_is_named(
+    run, write_job, tmp_path, prompts, samples, leans
+):
+    """A small model's engine, of which the host paces each step of 512 sequences and none of eight."""
+    work = {"prompts": prompts, "samples_per_prompt": samples, "prompt_length": 128, "response_length": 512}
+    job = write_job(HOST_BOUND | {"workload": work})
+    made = run("plan", job, "--out", tmp_path / "out", "--json")
+    assert made.exit_code == 0, made.output
+    named = json.loads(made.stdout)["leans_on"]
+    shares = {one["constant"]: one["share"] for one in named if one["of"] == "tensorrt-llm@1.0"}
+    assert ("host_s_per_sequence" in shares) is leans
+    assert all(share >= 0.15 for share in shares.values())
+    plan = tmp_path / "out" / "plan.json"
+    assert json.loads(run("simulate", plan, "--json").stdout)["leans_on"] == named
+    for said in (run("simulate", plan).stdout, run("plan", job, "--out", tmp_path / "again").stdout):
+        assert ("host_s_per_sequence of tensorrt-llm@1.0 (" in said) is leans
+        assert not leans or "leans on" in said

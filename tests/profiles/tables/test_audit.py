@@ -117,3 +117,13 @@ def test_a_rack_part_reaches_what_its_board_part_does() -> None:
     """GB200's bf16 rows once ended at 0.99 PFLOP/s where B200's reach twice that."""
     best = {name: float((gemm(name)["bf16"].flop / gemm(name)["bf16"].seconds).max()) for name in PARTS}
     assert best["gb200"] >= best["b200-sxm"] and best["gb300"] >= best["b300-sxm"]
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_to_all"])
+def test_a_group_of_eight_keeps_most_of_what_a_pair_reaches(name: str, kind: str) -> None:
+    """Per GPU, of a GiB: no switch nor PCIe's roots divide by more than two, a server without peer access by 16."""
+    device, num_bytes = load_device(name), float(1 << 30)
+    pair, eight = ((g - 1) / g * num_bytes / float(device.collective(kind, num_bytes, g).s) for g in (2, 8))
+    assert eight > 0.5 * pair
+    assert eight > 0.25 * device.spec.nvlink_bytes_per_s

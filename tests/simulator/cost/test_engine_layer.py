@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from profiles.models.catalogue import load_model
+from profiles.models.shape import ModelShape
+from profiles.other_kernels import OtherKernels
 from simulator.cost import engine_comms, engine_layer, generate
 from simulator.facts import Facts
 from simulator.plan.layouts import GenerationLayouts
@@ -101,3 +103,16 @@ def test_stages_hand_activations_on() -> None:
     facts = h100()
     assert engine_comms.pipeline_hops(facts, LLAMA, layouts(2), ROWS).s[0, 0] == 0.0
     assert engine_comms.pipeline_hops(facts, LLAMA, layouts(2, pp=4), ROWS).s[0, 0] > 0.0
+
+
+def test_norms_of_queries_and_keys_are_kernels_of_their_own_where_nothing_compiles_them_in() -> None:
+    """Two more gaps a layer on such a part; none for a model without those norms."""
+    base = h100()
+
+    def seconds(shape: ModelShape, apart: int) -> float:
+        kernels = OtherKernels(gap_s=1e-5, norms_apart=apart)
+        facts = replace(base, device=base.device.with_spec(replace(base.device.spec, kernels=kernels)))
+        return float(engine_layer.copy_work(facts, shape, layouts(8), ROWS, "bf16").s[0, 0])
+
+    assert seconds(MOE, 2) - seconds(MOE, 0) > 2e-5
+    assert seconds(LLAMA, 2) == seconds(LLAMA, 0)
