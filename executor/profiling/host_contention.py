@@ -62,10 +62,13 @@ def measure_host_contention(
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
         plans = plans_of(probe, crowded=crowded)
-        ranks = max(plan.num_gpus for plan in plans)
-        config = run_section(path, dtype, ranks, "sorted-digits", "per-character")
+        # a slot for each rank and no more: what Ray starts for idle ones takes cores while calls are timed
+        configs = [run_section(path, dtype, plan.num_gpus, "sorted-digits", "per-character") for plan in plans]
         job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
-        measured = [(plan, run(job, plan, config, folder, iterations + WARMUP)) for plan in plans * ROUNDS]
+        measured = [
+            (plan, run(job, plan, config, folder, iterations + WARMUP))
+            for plan, config in list(zip(plans, configs, strict=True)) * ROUNDS
+        ]
     found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
     for plan, timelines in measured:
         for table, key, summary in _rows(probe, dtype, plan, timelines[WARMUP:]):

@@ -85,7 +85,7 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         engines = Engines(
             device, load_training_engine(str(out / TRAINING)), load_generation_engine(str(out / GENERATION))
         )
-        found = fit_together(together, engines)
+        found = fit_together(together, engines, rows.get("neighbour_step", ()))
         source = f"fit on {len(together)} calls of two ranks timed here"
         generation["start_skew_s"] = _fact(found.generation_skew_s, "s", LATER, source, "fitted")
         training["start_skew_s"] = _fact(found.training_skew_s, "s", LATER, source, "fitted")

@@ -170,19 +170,23 @@ class Together:
     meeting_s: float
 
 
-def fit_together(rows: Sequence[Row], engines: Engines) -> Together:
+def fit_together(rows: Sequence[Row], engines: Engines, alone: Sequence[Row] = ()) -> Together:
     """Start skews and meeting time from calls of several ranks; nothing else is fitted here.
 
     Generation and scoring have no collective between data-parallel ranks, so what they take longer than their share
     alone is skew: generation's is its own, since it follows the hand-over of weights and ends when its slower rank
-    does. What an update takes longer beyond scoring's is waiting, shared out over the meetings of its steps.
+    does. What an update takes longer beyond scoring's is waiting, shared out over the meetings of its steps. Where the
+    same call was measured on one rank (``alone``, of table ``neighbour_step``), its share is of that time, so that an
+    error of its price is no skew.
     """
-    late = [(row["call"], _beyond_share(row, engines) / (row["ranks"] - 1)) for row in rows if not is_update(row)]
+    late = [
+        (row["call"], _beyond_share(row, engines, alone) / (row["ranks"] - 1)) for row in rows if not is_update(row)
+    ]
     generating = [s for call, s in late if call == "generate_sequences"]
     scoring = [s for call, s in late if call != "generate_sequences"]
     skew_s = max(float(np.median(scoring or generating)), 0.0) if scoring or generating else 0.0
     meetings = [
-        (_beyond_share(row, engines) - skew_s * (row["ranks"] - 1))
+        (_beyond_share(row, engines, alone) - skew_s * (row["ranks"] - 1))
         / (row["minibatches"] * engines.training.meetings_per_step)
         for row in rows
         if is_update(row)
@@ -194,8 +198,12 @@ def fit_together(rows: Sequence[Row], engines: Engines) -> Together:
     )
 
 
-def _beyond_share(row: Row, engines: Engines) -> float:
-    return float(row["latency_s"]) - engines.price_on(row, row["ranks"])
+def _beyond_share(row: Row, engines: Engines, alone: Sequence[Row]) -> float:
+    """Seconds that a call of several ranks takes beyond its price there, scaled as one rank's time is to its price."""
+    names = {*PROBE_KEYS, "call", "dtype"}
+    same = [r for r in alone if not r["neighbours"] and all(r[name] == row[name] for name in names)]
+    scale = float(np.median([float(r["latency_s"]) / engines.price_on(r, 1) for r in same])) if same else 1.0
+    return float(row["latency_s"]) - scale * engines.price_on(row, row["ranks"])
 
 
 def is_update(row: Row) -> bool:

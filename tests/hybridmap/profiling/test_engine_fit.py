@@ -98,6 +98,9 @@ def test_waiting_of_two_ranks_is_skew_of_either_engine_and_meetings(engines: Eng
         "nothing says it is another"
     )
     assert fit_together([], engines) == Together(0.0, 0.0, 0.0)
+    slower = [{**row, "latency_s": 1.3 * engines.price_on(row, 2) + 2e-3} for row in made[1:2]]
+    alone = [{**row, "neighbours": 0, "latency_s": 1.3 * engines.price_on(row, 1)} for row in slower]
+    assert fit_together(slower, engines, alone).training_skew_s == pytest.approx(2e-3, rel=0.01), "its price is no skew"
 
 
 @pytest.mark.parametrize("kind", ["training", "generation"])
