@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-engines thorough-launches thorough-runs thorough-pages thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
+.PHONY: plan test check static parity thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-engines thorough-parity thorough-launches thorough-runs thorough-pages thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -18,7 +18,7 @@ test: $(VENV)/.dev
 	$(MAKE) check
 
 # A Chromium for the tests of pages: the machine's, or Debian's where we may install it. Without one those tests are
-# skipped, except in continuous integration, where they fail.
+# skipped, or fail where CI is set.
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq \
@@ -55,21 +55,30 @@ tests-of-the-face: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) --ignore=tests/hybridmap/exports --ignore=tests/hybridmap/ui --ignore=tests/hybridmap/docs \
 		tests/hybridmap tests/test_architecture.py tests/test_requirements.py
 
-# What continuous integration runs after it: parity of layouts and engines, recovery, transitions, exports, pages.
+# What continuous integration runs after `make test`, within its twenty minutes: layouts and engines beside one process, the
+# search beside brute force, published families left out of their fits.
+parity: $(VENV)/.dev
+	$(MAKE) -j2 --output-sync=target thorough-engines thorough-parity thorough-plans
+
+# All tests of tens of seconds: also transitions, clusters, recovery, commands, pages; and the light install of later Pythons.
 thorough: $(VENV)/.dev browser
-	$(MAKE) -j2 --output-sync=target thorough-engines thorough-pages thorough-launches thorough-runs thorough-plans pythons
+	$(MAKE) -j2 --output-sync=target thorough-engines thorough-pages thorough-launches thorough-parity thorough-runs thorough-plans pythons
 
 THOROUGH := -m "thorough and not external and not long"
-ENGINES := $(addprefix tests/executor/,engines weights test_run_engines.py test_run_parity.py)
+ENGINES := tests/executor/engines
+PARITY := $(addprefix tests/executor/,test_run_engines.py test_run_parity.py)
 LAUNCHES := $(addprefix tests/executor/,launch recovery test_run_ray.py)
 thorough-engines: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) $(ENGINES)
+
+thorough-parity: $(VENV)/.dev
+	$(BIN)/pytest $(THOROUGH) $(PARITY)
 
 thorough-launches: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) $(LAUNCHES)
 
 thorough-runs: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) $(addprefix --ignore=,$(ENGINES) $(LAUNCHES)) tests/executor
+	$(BIN)/pytest $(THOROUGH) $(addprefix --ignore=,$(ENGINES) $(PARITY) $(LAUNCHES)) tests/executor
 
 thorough-pages: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) tests/hybridmap
