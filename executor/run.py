@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 
+# Long by what a caller may watch and by what it is told of files and errors; the body is as long as others.
 def run(
     job_facts: JobFacts,
     plan: Plan,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
 
+from profiles.engine_file import EngineFile, Fact, SchedulerKind, read_engine_file
 from profiles.engine_releases import stand_ins, version_of
 from profiles.errors import FileFormatError, InputError, UnknownNameError
-from profiles.records import Basis, ConstantBasis, Priced
-from profiles.yaml_text import parse_yaml
+from profiles.records import Basis, Priced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,65 +21,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _FOLDER = Path(__file__).parent / "engines"
-
-
-class Fact(BaseModel):
-    """One constant: its value, unit, physical meaning, and where it came from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    value: float
-    unit: str
-    meaning: str
-    basis: ConstantBasis
-    source: str
-    fit_rows: str | None = None
-
-
-SchedulerKind = Literal["mixed", "prefill-first", "in-flight", "in-flight-chunked"]
-"""What shares a step: ``mixed`` cuts prompts to fill the steps of decoding sequences; ``prefill-first`` lets decode
-wait for prompts; ``in-flight`` computes whole prompts beside decodes, ``in-flight-chunked`` cut ones."""
-
-
-class _EngineFile(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    schema_version: Literal[1] = 1
-    computed_from: str = ""
-    kind: Literal["training", "generation"]
-    engine: str
-    version: str
-    note: str
-    cuda_graphs: bool = False
-    prefix_sharing: bool = False
-    shares_weights: bool = False
-    scheduler: SchedulerKind = "mixed"
-    plans_ahead: bool = False
-    fp8_cache_with: tuple[str, ...] = ()
-    fused_quantization: tuple[str, ...] = ("fp8", "fp8_block", "nvfp4", "mxfp4_mxfp8")
-    mxfp8_activations: bool = False
-    drafts_in_graph: bool = False
-    grouped_query_kernels: tuple[int, ...] | None = None
-    window_frees_cache: bool = True
-    share_holds_activations: bool = True
-    caches_every_head: bool = False
-    custom_all_reduce: bool = True
-    static_batches: bool = False
-    gathers_every_batch: bool = False
-    first_token_in_prefill: bool = False
-    mixture_parallel: bool = False
-    sequence_parallel: bool = True
-    gathers_again: bool = True
-    grouped_kernels: bool = False
-    gathers_at_step: bool = False
-    balances_context: bool = True
-    fused_projections: bool = True
-    head_on_responses: bool = False
-    zero_stages: tuple[int, ...] = ()
-    interleaving: bool = False
-    scoring_layouts: bool = False
-    token_micro_batches: bool = False
-    facts: dict[str, Fact]
 
 
 class _Engine:
@@ -352,7 +291,7 @@ def engine_constants(name: str) -> dict[str, Fact]:
     return dict(_read(name)[0].facts)
 
 
-def _bases(file: _EngineFile, others: tuple[str, ...]) -> dict[str, Basis]:
+def _bases(file: EngineFile, others: tuple[str, ...]) -> dict[str, Basis]:
     """What constants rest on; what was fitted on one release is an assumption on another."""
     found = {key: Basis[fact.basis.upper()] for key, fact in file.facts.items()}
     return {key: Basis.ASSUMED if others and basis is Basis.FITTED else basis for key, basis in found.items()}
@@ -371,7 +310,7 @@ def _stand_ins(name: str) -> tuple[str, ...]:
     return () if name in known or name.endswith(".yaml") else stand_ins(name, known)
 
 
-def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[_EngineFile, str]:
+def _checked(name: str, kind: Literal["training", "generation"]) -> tuple[EngineFile, str]:
     known = _profiled()
     if name not in known and not _stand_ins(name) and not (name.endswith(".yaml") and Path(name).is_file()):
         raise UnknownNameError(f"{kind} engine", name, [n for n in known if _read(n)[0].kind == kind])
@@ -392,17 +331,7 @@ def _names_in(folder: Path) -> tuple[str, ...]:
     return tuple(path.name.removesuffix(".yaml") for path in folder.glob("*.yaml"))
 
 
-def _read(name: str) -> tuple[_EngineFile, str]:
+def _read(name: str) -> tuple[EngineFile, str]:
     own, *_ = _stand_ins(name) or (name,)
     path = Path(own) if own.endswith(".yaml") else _FOLDER / f"{own}.yaml"
-    return _parsed(path, path.stat().st_mtime_ns)
-
-
-@functools.cache
-def _parsed(path: Path, changed_ns: int) -> tuple[_EngineFile, str]:
-    """``changed_ns`` tells a file that was measured again from the one that was read before."""
-    raw = path.read_bytes()
-    try:
-        return _EngineFile.model_validate(parse_yaml(raw, f"engine file {path.name}")), hashlib.sha256(raw).hexdigest()
-    except ValidationError as error:
-        raise FileFormatError(f"engine file {path.name}: {error}") from error
+    return read_engine_file(path)

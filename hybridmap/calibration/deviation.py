@@ -79,10 +79,10 @@ def watched(log: RunLog, plan: Plan, facts: Facts) -> Watched:
             StageNow(
                 group,
                 float(np.average([o.seconds for o in seen], weights=weight)),
-                together_s(plan, facts, {key: planned[key] for key in group}),
+                together_s(plan, facts, planned, group),
                 float(
                     np.average(
-                        [together_s(plan, facts, {key: now[o.case][key] for key in group}) for o in seen],
+                        [together_s(plan, facts, now[o.case], group) for o in seen],
                         weights=weight,
                     )
                 ),

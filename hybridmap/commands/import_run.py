@@ -66,6 +66,7 @@ Variables = Annotated[
 ]
 
 
+# Long by its options: a parameter of a command is one, with its help.
 def import_run(
     config: Config,
     device: Device,

@@ -26,6 +26,7 @@ NEEDED = ("torch", "tensordict", "safetensors")
 EXIT_INTERRUPTED = 130
 
 
+# Long by its options: a parameter of a command is one, with its help.
 def run(
     job: Annotated[Path, typer.Argument(metavar="RUN.yaml", help="A job with a run: section.")],
     plan: Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapper.execution_mode import GENERATOR
-from simulator.cost.gemms import attention_products, latent_gemms, mlp_gemms
+from simulator.cost.gemm_sizes import attention_products, latent_gemms, mlp_gemms
 from simulator.rollout.steady import steady_state
 
 if TYPE_CHECKING:

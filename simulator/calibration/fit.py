@@ -50,14 +50,12 @@ class Prices:
     def seconds(self, observed: Observation, log_factors: Floats) -> float:
         """Predicted seconds of what was observed."""
         case = self.cases[observed.case]
-        if observed.calls == (WHOLE,):
-            calls = self.calls_s(observed.case, log_factors)
-            return max(record.end_s for record in scheduled(case.plan, case.facts, calls))
         # where ranks share a host, what other pools do at the same time is in a call's measured time
-        alone = shared_host(case.facts) is None
-        calls = self.calls_s(observed.case, log_factors, observed.calls if alone else ())
-        met = calls if alone else in_company(case.plan, case.facts, calls)
-        return together_s(case.plan, case.facts, {key: met[key] for key in observed.calls})
+        if observed.calls == (WHOLE,) or shared_host(case.facts) is not None:
+            calls = played_s(case.plan, case.facts, self.calls_s(observed.case, log_factors))
+        else:
+            calls = self.calls_s(observed.case, log_factors, observed.calls)
+        return together_s(case.plan, case.facts, calls, observed.calls)
 
     def same_run(self, one: int, other: int) -> bool:
         """Whether two cases are one plan, at different lengths."""
@@ -173,11 +171,13 @@ def _at_several_lengths(prices: Prices, observations: Sequence[Observation]) -> 
     return [calls for calls, seconds in priced.items() if max(seconds) > UNLIKE * min(seconds)]
 
 
-def together_s(plan: Plan, facts: Facts, seconds: Mapping[str, float]) -> float:
-    """Seconds of calls that were timed together: one after the other in a pool, pools side by side."""
+def together_s(plan: Plan, facts: Facts, seconds: Mapping[str, float], keys: Sequence[str]) -> float:
+    """Of ``seconds`` those of calls that were timed together: in turn in a pool, pools side by side; or ``WHOLE``."""
+    if WHOLE in keys:
+        return seconds[WHOLE]
     by_pool: dict[str, float] = {}
     for call in facts.dataflow.calls:
-        if call.key in seconds:
+        if call.key in keys:
             pool = plan.generation_pool_of(call.role) if call.kind == "generate" else plan.pool_of(call.role)
             by_pool[pool.name] = by_pool.get(pool.name, 0.0) + seconds[call.key]
     return max(by_pool.values())
@@ -185,14 +185,11 @@ def together_s(plan: Plan, facts: Facts, seconds: Mapping[str, float]) -> float:
 
 def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:
     """Seconds of every call of a plan, and of ``WHOLE`` the iteration, as ``simulate`` has them."""
-    calls = {key: float(cost.time.s) for key, cost in price_calls(plan, facts).items()}
-    whole_s = max(record.end_s for record in scheduled(plan, facts, calls))
-    return in_company(plan, facts, calls) | {WHOLE: whole_s}
+    return played_s(plan, facts, {key: float(cost.time.s) for key, cost in price_calls(plan, facts).items()})
 
 
-def in_company(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> dict[str, float]:
-    """Seconds of every call of a plan among the calls that it meets; as given where ranks share no host."""
-    if shared_host(facts) is None:
-        return dict(alone_s)
+def played_s(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of every call among the calls that it meets, given those alone, and of ``WHOLE`` the iteration."""
     records = scheduled(plan, facts, alone_s)
-    return {call.key: r.end_s - r.start_s for call, r in zip(facts.dataflow.calls, records, strict=True)}
+    calls = {call.key: r.end_s - r.start_s for call, r in zip(facts.dataflow.calls, records, strict=True)}
+    return calls | {WHOLE: max(record.end_s for record in records)}

@@ -15,15 +15,8 @@ import numpy as np
 
 from profiles.records import Basis, Priced, longer
 from simulator.cost import delta_net, mamba
-from simulator.cost.gemms import (
-    ACTIVATION_BYTES,
-    attention_products,
-    linear_gemms,
-    linear_training,
-    mlp_gemms,
-    mlp_width_per_token,
-    run_gemms,
-)
+from simulator.cost.gemm_sizes import attention_products, linear_gemms, mlp_gemms, mlp_width_per_token
+from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, run_gemms
 from simulator.cost.indexer import as_shorter_prompts, index_scores
 
 if TYPE_CHECKING:

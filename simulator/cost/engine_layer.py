@@ -14,16 +14,8 @@ import numpy as np
 from profiles.records import Basis, Floats, Ints, Priced, longer
 from simulator.cost import delta_net, mamba, moe
 from simulator.cost.formats import QUANTIZED_ACTIVATIONS, expert_kernels, formats_of, kv_dtype, mla_dtype
-from simulator.cost.gemms import (
-    ACTIVATION_BYTES,
-    attention_products,
-    held_gemms,
-    latent_gemms,
-    linear_gemms,
-    mlp_gemms,
-    mlp_width_per_token,
-    run_gemms,
-)
+from simulator.cost.gemm_sizes import attention_products, latent_gemms, linear_gemms, mlp_gemms, mlp_width_per_token
+from simulator.cost.gemms import ACTIVATION_BYTES, held_gemms, run_gemms
 from simulator.cost.indexer import as_shorter_prompts, index_scores
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Matrix products of a layer on one rank: their sizes, and their time forward and backward.
+"""Time of matrix products of a layer on one rank, forward and backward; ``gemm_sizes`` has which there are.
 
 Symbols: ``h`` hidden, ``q``, ``kv`` attention widths, ``f`` feed-forward width, ``t`` tensor parallel. All arrays
 broadcast to ``[C]``.
@@ -15,8 +15,7 @@ from profiles.units import DTYPE_BYTES
 from simulator.cost.formats import is_quantized
 
 if TYPE_CHECKING:
-    from profiles.models.shape import ModelShape
-    from profiles.records import Floats, Ints
+    from profiles.records import Floats
     from simulator.facts import Facts
 
 
@@ -25,151 +24,6 @@ LAYERS_OF = {"qkv": 3, "gate_up": 2}
 
 ACTIVATION_BYTES = 2.0
 """Activations are bf16, unless ``Facts.activation_bytes`` says otherwise."""
-
-
-def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
-    """Sizes of the attention projections of one rank.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    tp
-        Tensor-parallel degree, ``[C]``.
-
-    Returns
-    -------
-    list[tuple[Floats, Floats]]
-        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each.
-    """
-    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
-    if shape.mla is None:
-        kv = _kv_width_per_rank(shape, tp)
-        query = shape.q_width / t * (2 if shape.attention_gate else 1)
-        return [(query + 2 * kv, h + 0 * t), (h + 0 * t, shape.q_width / t)]
-    mla, heads = shape.mla, shape.num_heads / t
-    down = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
-    query_in = float(mla.q_lora_rank or shape.hidden)
-    return [
-        (down + 0 * t, h + 0 * t),
-        (heads * mla.qk_head_dim, query_in + 0 * t),
-        (heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank + 0 * t),
-        (h + 0 * t, heads * mla.v_head_dim),
-    ]
-
-
-def attention_products(shape: ModelShape, tp: Ints) -> list[tuple[list[tuple[Floats, Floats]], float]]:
-    """Projections of each kind of attention layer, and its share of them all.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    tp
-        Tensor-parallel degree, ``[C]``.
-
-    Returns
-    -------
-    list[tuple[list[tuple[Floats, Floats]], float]]
-        ``(n, k)`` of each product of a layer as ``attention_gemms`` has them, and the share of the layers; an indexer's
-        queries and key, which every rank makes, are part of the first where attention is not latent.
-    """
-    if shape.mla is not None or (shape.full_heads is None and shape.sparse is None):
-        return [(attention_gemms(shape, tp), 1.0)]
-    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
-    found = []
-    for kind in shape.softmax_kinds:
-        query = shape.num_heads * kind.head_dim / t
-        keys = kind.head_dim * np.maximum(kind.num_kv_heads / t, 1.0) * (1 if kind.values_are_keys else 2)
-        index = (shape.sparse.index_heads + 1) * shape.sparse.index_head_dim if kind.topk and shape.sparse else 0
-        products = [(query * (2 if shape.attention_gate else 1) + keys + index, h + 0 * t), (h + 0 * t, query)]
-        found.append((products, kind.layers / shape.num_attention_layers))
-    return found
-
-
-def linear_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
-    """Sizes of the projections of a linear mixer of one rank: in (all inputs and the gate), Kimi's gates, out.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    tp
-        Tensor-parallel degree, ``[C]``.
-
-    Returns
-    -------
-    list[tuple[Floats, Floats]]
-        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each; none where the model has no such layer.
-    """
-    if shape.linear is None:
-        return []
-    h, t = float(shape.hidden), np.asarray(tp, dtype=np.float64)
-    linear, zero = shape.linear, 0 * t
-    gates = [(2.0 * linear.gate_rank + zero, h + zero), (linear.gate_width / t, linear.gate_rank + zero)]
-    inner = gates if linear.gate_rank else []  # both down, which every rank does whole, and both up
-    return [(linear.in_width / t, h + zero), *inner, (h + zero, linear.value_width / t)]
-
-
-def mlp_gemms(shape: ModelShape, width: Floats, hidden: int = 0) -> list[tuple[Floats, Floats]]:
-    """Sizes of a (gated) MLP's projections of one rank.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    width
-        Share of the feed-forward width on this rank, ``[C]``.
-    hidden
-        Width of what enters and leaves it; 0 for the model's.
-
-    Returns
-    -------
-    list[tuple[Floats, Floats]]
-        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each.
-    """
-    h = (hidden or shape.hidden) + 0 * width
-    return [((2 if shape.gated_mlp else 1) * width, h), (h, width)]
-
-
-def latent_gemms(shape: ModelShape, like: Floats) -> list[tuple[Floats, Floats]]:
-    """Sizes of the projections to the experts' width and back, which every rank holds whole.
-
-    Parameters
-    ----------
-    shape
-        The model.
-    like
-        Anything of the shape that the sizes are to have, ``[C]``.
-
-    Returns
-    -------
-    list[tuple[Floats, Floats]]
-        ``(n, k)`` of each ``[rows, k] x [k, n]``, ``[C]`` each; none where experts work in the hidden width.
-    """
-    if shape.moe is None or shape.moe.latent is None:
-        return []
-    hidden, latent = np.full_like(like, shape.hidden), np.full_like(like, shape.moe.latent)
-    return [(latent, hidden), (hidden, latent)]
-
-
-def mlp_width_per_token(shape: ModelShape) -> float:
-    """Feed-forward width that one token goes through in an average layer.
-
-    Parameters
-    ----------
-    shape
-        The model.
-
-    Returns
-    -------
-    float
-        Elements; of a mixture of experts those that a token chooses and the shared ones.
-    """
-    if shape.moe is None:
-        return shape.num_dense_layers * shape.ffn / shape.num_layers
-    routed = shape.moe.experts_per_token * shape.moe.expert_ffn + shape.moe.shared_ffn
-    return (shape.num_dense_layers * shape.ffn + shape.num_moe_layers * routed) / shape.num_layers
 
 
 def run_gemms(
@@ -402,8 +256,3 @@ def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     n = np.stack([np.asarray(a, dtype=np.float64) for a, _ in gemms])
     k = np.stack([np.asarray(b, dtype=np.float64) for _, b in gemms])
     return n, k
-
-
-def _kv_width_per_rank(shape: ModelShape, tp: Ints) -> Floats:
-    """Key (or value) width of one rank; a KV head is replicated when there are fewer of them than ranks."""
-    return shape.head_dim * np.maximum(shape.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)

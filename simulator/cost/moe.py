@@ -14,7 +14,8 @@ from profiles.errors import NoBasisError
 from profiles.records import Basis, Priced, longer, where
 from profiles.units import DTYPE_BYTES
 from simulator.cost import comms
-from simulator.cost.gemms import ACTIVATION_BYTES, latent_gemms, linear_training, mlp_gemms, run_gemms
+from simulator.cost.gemm_sizes import latent_gemms, mlp_gemms
+from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.layers import MoeShape

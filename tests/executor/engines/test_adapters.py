@@ -67,26 +67,26 @@ def merged(folder, out):
 
 @pytest.mark.parametrize("training", TRAINERS)
 def test_a_model_with_adapters_is_the_one_with_merged_weights(training, tmp_path):
-    run_on_ranks(1, is_as_merged, training, tmp_path)
+    (plain, fresh, learned, whole), (answers, of_whole) = run_on_ranks(1, with_and_merged, training, tmp_path)[0]
+    torch.testing.assert_close(torch.tensor(fresh), torch.tensor(plain))  # a fresh adapter changes nothing
+    torch.testing.assert_close(torch.tensor(learned), torch.tensor(whole), rtol=1e-4, atol=1e-5)
+    assert (torch.tensor(learned) - torch.tensor(fresh)).abs().max() > 0.1
+    assert answers == of_whole
 
 
-def is_as_merged(_, training, tmp_path):
+def with_and_merged(_, training, tmp_path):
+    """Log-probs without adapters, with fresh ones, with what they learned, and of merged weights; answers of both."""
     plain = made(0, 1, ONE, "torch-native", adapters=None)
     plain.trainer.save(str(tmp_path / "merged"))
     engine, batch = made(0, 1, ONE, training), batch_of()
-    before = engine.trainer.log_probs(batch, 1.0)
-    torch.testing.assert_close(before, plain.trainer.log_probs(batch, 1.0))  # a fresh adapter changes nothing
+    fresh = engine.trainer.log_probs(batch, 1.0)
     learn(engine, ONE, 0)
     engine.trainer.save(str(tmp_path / "adapters"))
     merged(tmp_path / "adapters", tmp_path / "merged")
     one = made(0, 1, ONE, "torch-native", str(tmp_path / "merged"), None)
-    after = engine.trainer.log_probs(batch, 1.0)
-    torch.testing.assert_close(after, one.trainer.log_probs(batch, 1.0), rtol=1e-4, atol=1e-5)
-    assert (after - before).abs().max() > 0.1
-    asked = Sampling(4, seed=1)
-    assert engine.generator.generate(batch, asked)["responses"].tolist() == (
-        one.generator.generate(batch, asked)["responses"].tolist()
-    )
+    log_probs = plain.trainer.log_probs(batch, 1.0), fresh, *(m.trainer.log_probs(batch, 1.0) for m in (engine, one))
+    answers = [m.generator.generate(batch, Sampling(4, seed=1))["responses"].tolist() for m in (engine, one)]
+    return [found.tolist() for found in log_probs], answers
 
 
 @pytest.mark.parametrize("training", TRAINERS)

@@ -7,7 +7,7 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.models.shape import ModelShape
-from simulator.cost import compute, gemms
+from simulator.cost import compute, gemm_sizes, gemms
 from simulator.cost.compute import Batch
 from simulator.facts import AttentionKernel, Implementation
 from tests.builders import MOE, TINY, make_facts
@@ -79,7 +79,7 @@ def attention(device: str, kernel: AttentionKernel, length: float) -> tuple[floa
     facts = replace(make_facts(device=device), implementation=Implementation(attention_kernel=kernel))
     tokens = np.asarray([16384.0])
     layer = compute.dense_layer(facts, LLAMA, batch(16384.0, length), ONE, ONE)
-    products = gemms.attention_gemms(LLAMA, ONE) + gemms.mlp_gemms(LLAMA, np.asarray([11008.0]))
+    products = gemm_sizes.attention_gemms(LLAMA, ONE) + gemm_sizes.mlp_gemms(LLAMA, np.asarray([11008.0]))
     linear, _, _ = gemms.linear_training(facts, tokens, products, ("",) * len(products), "bf16", sustained=True)
     small = compute.elementwise(facts, LLAMA, tokens, ONE)
     forward = layer.forward.s[0] - linear.s[0] - small.s[0]

@@ -9,7 +9,7 @@ from profiles.models.catalogue import load_model
 from profiles.records import Basis
 from simulator.cost import delta_net, engine_layer, engine_memory
 from simulator.cost.compute import Batch
-from simulator.cost.gemms import linear_gemms
+from simulator.cost.gemm_sizes import linear_gemms
 from simulator.cost.trainer_layer import layer_costs
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import GenerationLayout, ParallelLayout

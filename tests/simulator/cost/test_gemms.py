@@ -11,7 +11,7 @@ from profiles.errors import NoBasisError
 from profiles.models.catalogue import load_model
 from simulator.cost import gemms
 from simulator.facts import Facts
-from tests.builders import TINY, make_facts
+from tests.builders import make_facts
 
 LLAMA = load_model("llama-2-7b")
 
@@ -22,31 +22,6 @@ ONE = np.asarray([1], dtype=np.int64)
 def built(facts: Facts, **how: object) -> Facts:
     """The same job with its trainer built in another way."""
     return replace(facts, implementation=replace(facts.implementation, **how))
-
-
-def weights(gemms: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    return sum(float((np.asarray(n) * k)[0]) for n, k in gemms)
-
-
-@pytest.mark.parametrize("model", ["llama-2-7b", "llama-2-70b", "qwen2.5-7b", "deepseek-v3"])
-def test_attention_gemms_hold_every_projection_weight(model: str) -> None:
-    shape = load_model(model)
-    biases = shape.q_width + 2 * shape.kv_width if shape.qkv_bias else 0
-    assert weights(gemms.attention_gemms(shape, ONE)) == shape.attention_params - biases
-
-
-def test_kv_heads_are_replicated_when_ranks_outnumber_them() -> None:
-    few = replace(TINY, num_kv_heads=2)
-    (qkv_two, _), _ = gemms.attention_gemms(few, 2 * ONE)
-    (qkv_four, _), _ = gemms.attention_gemms(few, 4 * ONE)
-    assert qkv_two[0] == few.q_width / 2 + 2 * few.head_dim
-    assert qkv_four[0] == few.q_width / 4 + 2 * few.head_dim
-
-
-@pytest.mark.parametrize("gated", [True, False])
-def test_mlp_gemms_hold_every_weight(gated: bool) -> None:
-    shape = replace(LLAMA, gated_mlp=gated)
-    assert weights(gemms.mlp_gemms(shape, np.asarray([float(shape.ffn)]))) == shape.dense_mlp_params
 
 
 def test_long_dense_work_is_held_to_the_sustained_rate_and_short_work_is_not() -> None:

@@ -1,0 +1,92 @@
+"""The file of an engine as it is written: constants with unit, meaning and source, and switches."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from profiles.errors import FileFormatError
+from profiles.records import ConstantBasis
+from profiles.yaml_text import parse_yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Fact(BaseModel):
+    """One constant: its value, unit, physical meaning, and where it came from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float
+    unit: str
+    meaning: str
+    basis: ConstantBasis
+    source: str
+    fit_rows: str | None = None
+
+
+SchedulerKind = Literal["mixed", "prefill-first", "in-flight", "in-flight-chunked"]
+"""What shares a step: ``mixed`` cuts prompts to fill the steps of decoding sequences; ``prefill-first`` lets decode
+wait for prompts; ``in-flight`` computes whole prompts beside decodes, ``in-flight-chunked`` cut ones."""
+
+
+class EngineFile(BaseModel):
+    """What a file of ``profiles/engines``, or one that ``hybridmap profile`` wrote, may say."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    computed_from: str = ""
+    kind: Literal["training", "generation"]
+    engine: str
+    version: str
+    note: str
+    cuda_graphs: bool = False
+    prefix_sharing: bool = False
+    shares_weights: bool = False
+    scheduler: SchedulerKind = "mixed"
+    plans_ahead: bool = False
+    fp8_cache_with: tuple[str, ...] = ()
+    fused_quantization: tuple[str, ...] = ("fp8", "fp8_block", "nvfp4", "mxfp4_mxfp8")
+    mxfp8_activations: bool = False
+    drafts_in_graph: bool = False
+    grouped_query_kernels: tuple[int, ...] | None = None
+    window_frees_cache: bool = True
+    share_holds_activations: bool = True
+    caches_every_head: bool = False
+    custom_all_reduce: bool = True
+    static_batches: bool = False
+    gathers_every_batch: bool = False
+    first_token_in_prefill: bool = False
+    mixture_parallel: bool = False
+    sequence_parallel: bool = True
+    gathers_again: bool = True
+    grouped_kernels: bool = False
+    gathers_at_step: bool = False
+    balances_context: bool = True
+    fused_projections: bool = True
+    head_on_responses: bool = False
+    zero_stages: tuple[int, ...] = ()
+    interleaving: bool = False
+    scoring_layouts: bool = False
+    token_micro_batches: bool = False
+    facts: dict[str, Fact]
+
+
+def read_engine_file(path: Path) -> tuple[EngineFile, str]:
+    """A file and the SHA-256 of its bytes; read once as long as it does not change. Raises ``FileFormatError``."""
+    return _parsed(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _parsed(path: Path, changed_ns: int) -> tuple[EngineFile, str]:
+    """``changed_ns`` tells a file that was measured again from the one that was read before."""
+    raw = path.read_bytes()
+    try:
+        return EngineFile.model_validate(parse_yaml(raw, f"engine file {path.name}")), hashlib.sha256(raw).hexdigest()
+    except ValidationError as error:
+        raise FileFormatError(f"engine file {path.name}: {error}") from error
