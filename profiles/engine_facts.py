@@ -63,7 +63,8 @@ class GenerationEngine(_Engine):
     ``grouped_query_kernels``: numbers of query heads for which a decode kernel reads a KV head once, from an FP8 cache;
     ``None`` where it does for any number and cache. ``window_frees_cache``: layers with a window hold its tokens alone.
     ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
-    ``caches_every_head``: the cache has room for keys and values of every query head.
+    ``caches_every_head``: the cache has room for keys and values of every query head. ``keeps_workspace``: DeepSpeed's
+    inference kernels, see ``engine_memory.kept_workspace_bytes``.
     ``custom_all_reduce``: a decode step may reduce by the engine's own kernel, not by NCCL alone.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``gathers_every_batch``: a trainer's weights
     are gathered for each of them anew. ``first_token_in_prefill``: the pass over a
@@ -108,6 +109,7 @@ class GenerationEngine(_Engine):
     attention_ratio: float = 1.0
     recomputed_context: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
+    gathers_layers: float = 1.0
     rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
     shared_experts_beside: float = 0.0
@@ -117,6 +119,7 @@ class GenerationEngine(_Engine):
     sync_growth_per_doubling: float = 0.0
     static_batches: bool = False
     caches_every_head: bool = False
+    keeps_workspace: bool = False
     custom_all_reduce: bool = True
     gathers_every_batch: bool = False
     first_token_in_prefill: bool = False
@@ -140,6 +143,9 @@ class TrainingEngine(_Engine):
     tensor parallelism keeps it whole.
     ``gathers_at_step``: ZeRO 1 and 2 gather the updated parameters before the step ends, beside nothing (DeepSpeed);
     without it beside the next forward pass.
+    ``gathers_ahead``: with ZeRO 3 the share of gathers that run beside the compute before them.
+    ``reuse_distance_params``: with ZeRO 3 a recomputed layer frees a parameter that its backward pass needs only after
+    more parameters than these, and gathers it a third time (DeepSpeed); 0 where it keeps all until then.
     ``balances_context``: a context rank holds a piece from the front of a sequence and one from its back (zigzag);
     without it they hold slices in order, and the last attends to all.
     ``fused_projections``: queries, keys and values are one linear layer, gate and up another (Megatron).
@@ -170,6 +176,9 @@ class TrainingEngine(_Engine):
     step_fixed_s: float = 0.0
     moe_row_passes: float = 4.5
     gather_copy_bytes_per_param: float = 0.0
+    gather_s_per_layer_per_gpu: float = 0.0
+    gathers_ahead: float = 1.0
+    reuse_distance_params: float = 0.0
     scatter_copy_bytes_per_param: float = 0.0
     region_copies: float = 0.0
     interleaving: bool = False
@@ -252,6 +261,7 @@ def load_generation_engine(name: str) -> GenerationEngine:
             share_holds_activations=file.share_holds_activations,
             static_batches=file.static_batches,
             caches_every_head=file.caches_every_head,
+            keeps_workspace=file.keeps_workspace,
             custom_all_reduce=file.custom_all_reduce,
             gathers_every_batch=file.gathers_every_batch,
             first_token_in_prefill=file.first_token_in_prefill,

@@ -58,6 +58,7 @@ class EngineFile(BaseModel):
     window_frees_cache: bool = True
     share_holds_activations: bool = True
     caches_every_head: bool = False
+    keeps_workspace: bool = False
     custom_all_reduce: bool = True
     static_batches: bool = False
     gathers_every_batch: bool = False

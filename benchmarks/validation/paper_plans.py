@@ -84,14 +84,19 @@ def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str | None
 def baseline(system: str, algorithm: str, models: str, num_gpus: int) -> Outcome:
     """Iteration of another system on the same job.
 
-    A batch that recipes state for a GPU is the one that is fastest on the fewest GPUs, where it is tuned, and kept.
+    A batch that recipes state for a GPU is the one that is fastest for PPO on the fewest GPUs, where it is tuned, and
+    kept: for more GPUs, and for the other algorithms, unless it does not fit.
     """
-    sizes = role_sizes(models, paper_facts(algorithm, models, num_gpus).dataflow.roles).values()
-    fewest, batch = max(FEWEST_GPUS[size] for size in sizes), None
-    if num_gpus > fewest and SYSTEMS[system].device_batches:
-        batch = run_system(system, paper_facts(algorithm, models, fewest)).device_batch
-    run = run_system(system, paper_facts(algorithm, models, num_gpus), batch)
-    return run.timeline.iteration_s, f"{batch} sequences a GPU, as on {fewest} GPUs" if batch else ""
+    facts = paper_facts(algorithm, models, num_gpus)
+    fewest = max(FEWEST_GPUS[size] for size in role_sizes(models, facts.dataflow.roles).values())
+    batch = None
+    if SYSTEMS[system].device_batches and (num_gpus, algorithm) != (fewest, "ppo"):
+        batch = run_system(system, paper_facts("ppo", models, fewest)).device_batch
+    try:
+        run = run_system(system, facts, batch)
+    except InfeasibleError:
+        run, batch = run_system(system, facts), None
+    return run.timeline.iteration_s, f"{batch} sequences a GPU, as for PPO on {fewest} GPUs" if batch else ""
 
 
 def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> float:

@@ -53,7 +53,7 @@ def data_parallel_cost(
     params = parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
     ranks = layouts.dp * layouts.cp
     inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
-    gather = comms.collective(facts, "all_gather", params * facts.activation_bytes, ranks, inside)
+    gather = gather_time(facts, shape, head, layouts)
     learned = trained_params(facts, shape, head, layouts)
     reduced = learned * facts.training.grad_reduce_bytes_per_param
     scatter = comms.collective(facts, "reduce_scatter", reduced, ranks, inside)
@@ -63,13 +63,67 @@ def data_parallel_cost(
     updated = _beside(forward, gather, reach * (0.0 if facts.training.gathers_at_step else 1.0))
     scattered = _beside(backward, scatter, reach)
     once = updated + choose(layouts.zero_stage == 2, scattered * num_micro, scattered)
-    hideable = reach * (1.0 - facts.implementation.fsdp_exposure)
-    every = _beside(forward, gather, hideable) + _beside(backward, gather + scatter, reach)
+    ahead = facts.training.gathers_ahead
+    hideable = reach * (1.0 - facts.implementation.fsdp_exposure) * ahead
+    backwards = gather * (1.0 + gathered_again(facts, shape, layouts))
+    every = _beside(forward, gather, hideable) + _beside(backward, backwards * ahead + scatter, reach)
+    every = every + Cost.serial(Priced.zero((len(layouts),)), backwards * (1.0 - ahead))
     copied = 2.0 * params * facts.training.gather_copy_bytes_per_param
     copied = copied + learned * facts.training.scatter_copy_bytes_per_param
     copies = facts.training.basis("gather_copy_bytes_per_param", "scatter_copy_bytes_per_param")
     every = (every + Cost.of_compute(facts.device.memory_bound(copied, 0).at_best(copies))) * num_micro
     return choose(layouts.zero_stage == 3, every, once)
+
+
+def gather_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
+    """One gathering of all parameters, and what each layer's round costs per GPU that takes part.
+
+    Parameters
+    ----------
+    facts, shape, head, layouts
+        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
+        layouts, ``[C]``.
+
+    Returns
+    -------
+    Priced
+        Seconds, ``[C]``.
+    """
+    params = parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep)
+    ranks = layouts.dp * layouts.cp
+    inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
+    gather = comms.collective(facts, "all_gather", params * facts.activation_bytes, ranks, inside)
+    if not facts.training.gather_s_per_layer_per_gpu:
+        return gather
+    rounds = np.where(ranks > 1, shape.num_layers * ranks, 0)
+    return gather + facts.training.priced(gather_s_per_layer_per_gpu=rounds)
+
+
+def gathered_again(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
+    """Share of parameters that ZeRO 3 gathers once more between the recomputation of a layer and its backward pass.
+
+    From a module's recomputation to its backward pass a run passes up to twice the layer's parameters, evenly spread
+    over its modules; those for which it passes more than the engine looks ahead are freed and fetched anew.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Shares, ``[C]``; 0 without full recomputation.
+
+    Notes
+    -----
+    Source: ``__params_to_release`` of DeepSpeed 0.14.0, ``runtime/zero/partitioned_param_coordinator.py:487``.
+    """
+    kept = facts.training.reuse_distance_params
+    if not kept:
+        return np.zeros(len(layouts))
+    far = np.maximum(1.0 - kept / (2.0 * shape.layer_params / shape.num_layers), 0.0)
+    return np.asarray(np.where(layouts.recompute == 2, far, 0.0), dtype=np.float64)
 
 
 def trained_params(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Floats:

@@ -51,6 +51,8 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     Floats
         Bytes, ``[C]``.
     """
+    if facts.generation.keeps_workspace:
+        return kept_workspace_bytes(facts, shape, layouts) + _prompt_logits_bytes(facts, shape, layouts)
     inner = np.maximum(2 * shape.q_width + 2 * shape.kv_width, 3 * mlp_width(shape))
     width = 2 * shape.hidden + inner / layouts.tp
     logits = layouts.max_num_seqs * shape.vocab / layouts.tp * (2.0 + 4.0 + 4.0)
@@ -59,6 +61,39 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     if facts.generation.static_batches:
         chunk = np.minimum(chunk, layouts.max_num_seqs * facts.workload.engine_prompt_tokens)
     return np.asarray(chunk * width * facts.activation_bytes + logits + sampler, dtype=np.float64)
+
+
+def kept_workspace_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """What DeepSpeed's inference kernels have beside the cache: one piece of memory that they keep between calls.
+
+    For each sequence ten hidden states a token of the whole length, on every tensor-parallel rank, and the attention
+    scores of all pairs of tokens, by the heads of a rank.
+
+    Parameters
+    ----------
+    facts, shape, layouts
+        What is known of job, device and engines; the model; layouts, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Bytes, ``[C]``.
+
+    Notes
+    -----
+    Source: ``GenWorkSpace`` of DeepSpeed 0.14.0, ``csrc/transformer/inference/includes/inference_context.h:100``.
+    """
+    work = facts.workload
+    length = work.engine_prompt_tokens + work.response.maximum
+    states = 10 * shape.hidden * length
+    scores = shape.num_heads * length**2 / layouts.tp
+    return np.asarray(layouts.max_num_seqs * (states + scores) * facts.activation_bytes, dtype=np.float64)
+
+
+def _prompt_logits_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
+    """Logits of every prompt token of a batch, in bf16 and FP32: Hugging Face models cut neither tokens nor words."""
+    tokens = layouts.max_num_seqs * facts.workload.engine_prompt_tokens
+    return np.asarray(tokens * shape.vocab * (2.0 + 4.0), dtype=np.float64)
 
 
 def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_bytes: float = ACTIVATION_BYTES) -> Floats:

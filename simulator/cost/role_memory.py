@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.units import DTYPE_BYTES
-from simulator.cost import engine_memory, generate, handover, memory, reshard, scoring_copy
+from simulator.cost import engine_memory, generate, handover, kv_budget, memory, reshard, scoring_copy
 from simulator.cost.role_layouts import RoleLayouts, calls_of, head_of
 from simulator.cost.token_quantiles import RARE, TYPICAL
 
@@ -91,9 +91,12 @@ def role_memory(
             whole: float | Floats = reshard.transition_peak_bytes(
                 resharding_method, spec.shape.num_params * DTYPE_BYTES[spec.precision], 1, 1
             )
-            if facts.generation.gather_s_per_layer_per_gpu:  # layer by layer: the shard so far and one whole layer
-                whole = whole / spec.shape.num_layers + _shard_bytes(facts, role, layouts)
+            if facts.generation.gather_s_per_layer_per_gpu:  # some layers whole at once, the others' shards
+                at_once = facts.generation.gathers_layers / spec.shape.num_layers
+                whole = whole * at_once + _shard_bytes(facts, role, layouts) * (1.0 - at_once)
             transient[call.key] = {"gathered weights": whole + np.zeros(len(layouts.weights))}
+            if facts.generation.keeps_workspace:
+                transient[call.key] |= _kept_memory(facts, role, layouts)
     calls = calls_of(facts, role, layouts)
     return _with_offload(calls, RoleMemory(resident, transient), layouts, flow.is_trained(role))
 
@@ -131,6 +134,14 @@ def _conversion_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[st
     bucket = handover.conversion_bucket_bytes(facts, spec.shape, layouts.weights, engine, spec.precision)
     shared = handover.shares_weights(facts, layouts.weights, engine)
     return {"generation weights": np.where(shared, 0.0, weights), "conversion bucket": bucket}
+
+
+def _kept_memory(facts: Facts, role: str, layouts: RoleLayouts) -> dict[str, Floats]:
+    """Cache and workspace of an engine that gives neither back between calls."""
+    spec, engine = facts.roles[role], layouts.generation
+    assert engine is not None, f"{role} generates"
+    kept = engine_memory.kept_workspace_bytes(facts, spec.shape, engine)
+    return {"kv cache": kv_budget.stated_bytes(facts, spec.shape, engine), "generation workspace": kept}
 
 
 def _shard_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> Floats:

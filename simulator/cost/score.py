@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Priced
-from simulator.cost import comms, parameters
 from simulator.cost.call_cost import Cost, choose
+from simulator.cost.data_parallel import gather_time
 from simulator.cost.host_launches import launches_of_layer, paced
 from simulator.cost.micro_batches import head_tokens, micro_batch
 from simulator.cost.pipeline import waiting
@@ -68,10 +68,8 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     cost = cost + per_call(facts, layouts)
     if not np.any(layouts.zero_stage == 3):
         return cost
-    params = parameters.params_per_gpu(shape, head, layouts.tp, layouts.pp, layouts.ep) * facts.activation_bytes
-    inside = comms.replicas_in_domain(facts, layouts.tp, layouts.cp, layouts.pp, layouts.dp)
-    gather = comms.collective(facts, "all_gather", params, layouts.dp * layouts.cp, inside)
-    bare = facts.implementation.fsdp_exposure
+    gather = gather_time(facts, shape, head, layouts)
+    bare = 1.0 - facts.training.gathers_ahead * (1.0 - facts.implementation.fsdp_exposure)
     gathered = cost.hide(gather * (num_micro * (1.0 - bare))) + Cost.serial(
         nothing.compute, gather * (num_micro * bare)
     )

@@ -151,11 +151,12 @@ def _candidates(
 
 
 def engine_rows(
-    system: System, facts: Facts, role: str, degrees: ParallelDegrees, asked: int | None = None
+    system: System, facts: Facts, role: str, degrees: ParallelDegrees, asked: int | None = None, asking: int = 1
 ) -> Iterator[tuple[int, int, int, int]]:
     """``(dp, tp, pp, sequences in flight)`` of every engine layout that the system tries on ``degrees``' GPUs.
 
-    Numbers in flight are those that whole waves need, halving down to one, or what trainers have ``asked`` for.
+    Numbers in flight are those that whole waves need, halving down to one, or the batch that a trainer's rank has
+    ``asked`` for: each of the ``asking`` ranks has one engine, and an engine works for one rank at a time.
     """
     dp, tp, pp = degrees
     n = dp * tp * pp
@@ -171,7 +172,8 @@ def engine_rows(
                 yield (replicas, t, p, slots)
             continue
         if asked:
-            yield (replicas, t, p, min(-(-asked // replicas), load, most))
+            if asking % replicas == 0:
+                yield (replicas, t, p, min(asked, load, most))
             continue
         waves = [w for w in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, MAX_WAVES) if w <= load]
         for slots in sorted({min(-(-load // w), most) for w in waves}):

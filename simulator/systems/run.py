@@ -67,7 +67,7 @@ def fastest_plan(system: System, facts: Facts) -> Plan:
     """Try every allocation of GPUs to the system's pools and keep the one whose iteration is shortest."""
     pools = role_sets(system, facts)
     allocations = list(_allocations(system, facts, len(pools)))
-    tried = [replace(system, rollout_batches=(batch,)) for batch in system.rollout_batches] or [system]
+    tried = _with_batches(system)
     best, shortest = None, float("inf")
     for one in tried:
         groups = _PoolGroups(one, facts, pools)
@@ -83,6 +83,13 @@ def fastest_plan(system: System, facts: Facts) -> Plan:
             f"{len(pools)} pool{'s' if len(pools) > 1 else ''} holds every model in its layouts"
         )
     return _plan(system, facts, pools, *best)
+
+
+def _with_batches(system: System) -> list[System]:
+    """The system with each batch that it asks for; where it scores what a GPU generates at once, that is the batch."""
+    if system.scores_device_batches:
+        return [replace(system, device_batches=(b,), rollout_batches=(b,)) for b in system.device_batches]
+    return [replace(system, rollout_batches=(b,)) for b in system.rollout_batches] or [system]
 
 
 @dataclass
@@ -139,12 +146,12 @@ def _allocations(system: System, facts: Facts, num_pools: int) -> Iterator[tuple
 
 
 def _generator(system: System, facts: Facts, num_gpus: int, asking: int) -> Group | None:
-    """The engine on its own GPUs, of which ``asking`` GPUs of the trainer ask for samples.
+    """The engine on its own GPUs, of which ``asking`` ranks of the trainer ask for samples, each in its turn.
 
     The weights come from a trainer of the engine's size (its own size hardly matters).
     """
-    asked = asking * system.rollout_batches[0] if system.rollout_batches else None
-    rows = list(engine_rows(system, facts, "actor", ParallelDegrees(num_gpus, 1, 1), asked))
+    asked = system.rollout_batches[0] if system.rollout_batches else None
+    rows = list(engine_rows(system, facts, "actor", ParallelDegrees(num_gpus, 1, 1), asked, asking))
     if not rows:
         return None
     engine = with_kv_budget(facts, facts.roles["actor"].shape, GenerationLayouts(*np.asarray(rows, dtype=np.int64).T))

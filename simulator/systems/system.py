@@ -56,9 +56,11 @@ class System:
     device_batches
         Sequences that a GPU generates at once, times the GPUs of a replica, where a recipe states that; else what
         whole waves need.
+    scores_device_batches
+        Whether every model scores what a GPU has generated at once as one batch.
     rollout_batches
-        Samples that each GPU of the actor's trainer asks for and scores at once: it waits for them before it asks for
-        more, so that engines on GPUs of their own hold no others. Else all of an iteration's are asked for at once.
+        Samples that each GPU of the actor's trainer asks for and scores at once. An engine on GPUs of its own serves
+        one trainer's GPU after another and holds no others. Else all of an iteration's are asked for at once.
     """
 
     name: str
@@ -77,6 +79,7 @@ class System:
     recompute: tuple[Recompute, ...] = ("full",)
     micro_batches: tuple[int, ...] = (1, 2, 4, 8)
     device_batches: tuple[int, ...] = ()
+    scores_device_batches: bool = False
     rollout_batches: tuple[int, ...] = ()
     offloads: tuple[tuple[Offload, ...], ...] = ((),)
 
@@ -111,6 +114,7 @@ SYSTEMS: dict[str, System] = {
             resharding="ds-chat",
             implementation=_SCORING_ACTOR,
             device_batches=(1, 2, 4, 8, 16, 32, 64),
+            scores_device_batches=True,  # generate_experience scores the batch that it generated
             micro_batches=(1,),
         ),
         System(
@@ -124,7 +128,7 @@ SYSTEMS: dict[str, System] = {
             zero_stage=3,
             implementation=_SCORING_ACTOR,
             micro_batches=(1,),
-            rollout_batches=(8, 16, 32),  # its experience maker asks for a micro-batch of each rank and waits
+            rollout_batches=(8, 16),  # micro_rollout_batch_size: its default, and what its scripts state for 7B (as recalled)
         ),
         System(
             "nemo-aligner",

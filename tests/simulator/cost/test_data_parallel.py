@@ -129,3 +129,34 @@ def test_a_gather_at_the_end_of_a_step_has_nothing_beside_it() -> None:
     gather = float(reduced(facts, 100.0, dp=16, zero_stage=1).exposed.s[0])
     assert gather > 10 * float(beside.exposed.s[0])
     assert reduced(facts, 100.0, dp=16, zero_stage=3).time.s == reduced(later, 100.0, dp=16, zero_stage=3).time.s
+
+
+def test_gathers_that_nothing_runs_beside_are_bare_and_reductions_are_not() -> None:
+    """DeepSpeed-Chat keeps so few parameters alive that no layer is fetched ahead."""
+    facts = make_facts(nodes=2, training="deepspeed-chat@0.14")
+    ahead = replace(facts, training=replace(facts.training, gathers_ahead=1.0))
+    bare, beside = (reduced(f, 100.0, 1.0, dp=16, zero_stage=3).time.s[0] for f in (facts, ahead))
+    gather = data_parallel.gather_time(facts, LLAMA, "lm", one(dp=16)).s[0]
+    assert bare - beside == pytest.approx(2 * gather * 31 / 32, rel=1e-3)  # one layer of 32 is bare either way
+
+
+def test_each_layers_round_costs_by_the_gpus_that_meet() -> None:
+    facts = make_facts(nodes=2, training="openrlhf@0.2.5")
+    plain = replace(facts, training=replace(facts.training, gather_s_per_layer_per_gpu=0.0))
+    more = [
+        data_parallel.gather_time(facts, LLAMA, "lm", one(dp=dp)).s[0]
+        - data_parallel.gather_time(plain, LLAMA, "lm", one(dp=dp)).s[0]
+        for dp in (1, 8, 16)
+    ]
+    assert more == pytest.approx([0.0, 8 * 32 * 0.3e-3, 16 * 32 * 0.3e-3])
+
+
+def test_a_layer_larger_than_the_look_ahead_is_gathered_again_after_recomputation() -> None:
+    """A 70B layer has 0.86e9 parameters, so 1.71e9 lie between a module's recomputation and its backward pass at most."""
+    facts, large = make_facts(training="deepspeed-chat@0.14"), load_model("llama-2-70b")
+    whole, none = one(dp=8, zero_stage=3, recompute="full"), one(dp=8, zero_stage=3, recompute="none")
+    passed = 2 * large.layer_params / large.num_layers
+    assert data_parallel.gathered_again(facts, large, whole) == pytest.approx(1 - 1e9 / passed)
+    assert data_parallel.gathered_again(facts, LLAMA, whole) == 0
+    assert data_parallel.gathered_again(facts, large, none) == 0
+    assert data_parallel.gathered_again(fsdp(), large, whole) == 0

@@ -7,7 +7,9 @@ import pytest
 
 from profiles.engine_facts import load_generation_engine
 from profiles.models.catalogue import load_model
-from simulator.cost import kv_budget, reshard
+from simulator.cost import engine_memory, kv_budget, reshard
+from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_memory import role_memory
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
 from simulator.systems.run import run_system
@@ -53,11 +55,34 @@ def test_a_batch_of_a_gpu_is_a_power_of_two_and_can_be_given() -> None:
     assert run_system("openrlhf", make_facts(nodes=2), device_batch=4).device_batch is None
 
 
-def test_engines_hold_what_the_trainers_ranks_wait_for() -> None:
-    """OpenRLHF's trainer asks for a batch of each of its GPUs and waits, so engines run no others beside them."""
+def test_every_model_scores_what_a_gpu_has_generated_at_once() -> None:
+    run = run_system("deepspeed-chat", make_facts(nodes=2))
+    for role in run.facts.dataflow.roles:
+        scoring = run.plan.role(role).inference
+        assert scoring is None or scoring.micro_batch == run.device_batch, role
+
+
+def test_the_workspace_holds_states_and_scores_of_every_sequence_and_stays() -> None:
+    """Ten hidden states a token on every rank, scores of all pairs by a rank's heads; beside them the next gather."""
+    facts, shape = replace(make_facts(nodes=2), generation=HYBRID), load_model("llama-2-7b")
+    length = facts.workload.engine_prompt_tokens + facts.workload.response.maximum
+    kept = engine_memory.kept_workspace_bytes(facts, shape, engine(4, 4, 8))[0]
+    assert kept == 8 * 2 * (10 * 4096 * length + 8 * length**2)
+    logits = engine_memory.generation_working_bytes(facts, shape, engine(4, 4, 8))[0] - kept
+    assert logits == 8 * facts.workload.engine_prompt_tokens * 32000 * 6
+    training = Layouts.of([ParallelLayout(dp=16, zero_stage=3)])
+    layouts = RoleLayouts(training=training, inference=training, generation=engine(4, 4, 8))
+    moving = role_memory(facts, "actor", layouts, "ds-chat").transient["transition"]
+    assert moving["generation workspace"][0] == kept
+    assert moving["gathered weights"][0] == pytest.approx(shape.num_params * 2 * (8 / 32 + 24 / 32 / 4), rel=0.01)
+
+
+def test_an_engine_serves_one_rank_of_the_trainer_at_a_time() -> None:
+    """OpenRLHF's ranks ask for a batch each, of one engine, which runs one request after the other."""
     run = run_system("openrlhf", make_facts(nodes=2))
     actor = run.plan.role("actor")
     assert actor.training and actor.inference and actor.generation
-    asked = actor.inference.micro_batch * actor.training.dp
     assert actor.inference.micro_batch in run.system.rollout_batches
-    assert actor.generation.max_num_seqs == min(-(-asked // actor.generation.dp), 256)
+    assert actor.training.dp % actor.generation.dp == 0
+    load = -(-run.facts.workload.num_samples // actor.generation.dp)
+    assert actor.generation.max_num_seqs == min(actor.inference.micro_batch, load)
