@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,14 @@ RECOMPUTE: dict[Recompute, dict[str, Any]] = {
 """Megatron's settings by the recompute level of a plan."""
 
 
+def compiles_activations(device: torch.device) -> bool:
+    """Whether gate and up projection meet in one kernel, made by torch.compile: on a CPU making it outlasts a run.
+
+    Not for experts, which have few tokens or none: torch makes one kernel more for none, one and several, then gives up.
+    """
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
 def transformer_config(
     arch: Architecture,
     layout: MegatronLayout,
@@ -91,7 +100,7 @@ def transformer_config(
     recompute: Recompute,
     device: torch.device,
 ) -> TransformerConfig:
-    """Megatron's settings for ``arch``; fusions that need CUDA extensions are off.
+    """Megatron's settings for ``arch``; fusions that need Apex or Transformer Engine are off.
 
     A mixture of experts under tensor parallelism gets sequence parallelism: Megatron trains it in no other way.
     """
@@ -124,7 +133,7 @@ def transformer_config(
         attention_softmax_in_fp32=True,
         masked_softmax_fusion=False,
         bias_dropout_fusion=False,
-        bias_activation_fusion=False,
+        bias_activation_fusion=not arch.num_experts and compiles_activations(device),
         apply_rope_fusion=False,
         gradient_accumulation_fusion=False,
         batch_p2p_comm=device.type != "cpu",
