@@ -40,7 +40,14 @@ class RMSNorm(torch.nn.Module):
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.device.type == "cuda":
+            return one_kernel_norm(x, self.weight, self.eps)
         return rms_norm(x, self.weight, self.eps)
+
+
+def one_kernel_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """``rms_norm`` by torch's kernel for GPUs; elsewhere torch takes it apart again."""
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, eps)
 
 
 class PackedAttention(torch.nn.Module):
@@ -86,7 +93,7 @@ RECOMPUTE: dict[Recompute, dict[str, Any]] = {
 def compiles_activations(device: torch.device) -> bool:
     """Whether gate and up projection meet in one kernel, made by torch.compile: on a CPU making it outlasts a run.
 
-    Not for experts, which have few tokens or none: torch makes one kernel more for none, one and several, then gives up.
+    Not for experts, which have few tokens or none: torch makes one kernel each for none, one and more, then gives up.
     """
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 

@@ -57,6 +57,17 @@ def test_compiled_activations_learn_alike(tmp_path_factory):
     assert torch.allclose(found[False][2], found[True][2], atol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-7)])
+def test_the_norm_of_gpus_is_that_of_the_other_engines(dtype, within):
+    """To a rounding: torch's kernel multiplies by the weight before it rounds."""
+    from executor.engines.megatron.model import one_kernel_norm
+    from executor.engines.native.decoder import rms_norm
+
+    torch.manual_seed(0)
+    x, weight = torch.randn(7, 2, 64).to(dtype), torch.randn(64).to(dtype)
+    assert torch.allclose(one_kernel_norm(x, weight, 1e-6), rms_norm(x, weight, 1e-6), rtol=within, atol=within)
+
+
 def test_activations_are_compiled_on_gpus_alone(monkeypatch):
     from executor.engines.megatron.model import compiles_activations
 
