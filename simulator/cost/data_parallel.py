@@ -62,7 +62,7 @@ def data_parallel_cost(
     once = updated + choose(layouts.zero_stage == 2, scattered * num_micro, scattered)
     ahead = facts.training.gathers_ahead
     hideable = reach * (1.0 - facts.implementation.fsdp_exposure) * ahead
-    backwards = gather * (1.0 + gathered_again(facts, shape, layouts))
+    backwards = gather * (1.0 + regathered_share(facts, shape, layouts))
     every = _beside(forward, gather, hideable) + _beside(backward, backwards * ahead + scatter, reach)
     every = every + Cost.serial(Priced.zero((len(layouts),)), backwards * (1.0 - ahead))
     copied = 2.0 * params * facts.training.gather_copy_bytes_per_param
@@ -74,12 +74,6 @@ def data_parallel_cost(
 
 def gather_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
     """One gathering of all parameters, and what each layer's round costs per GPU that takes part.
-
-    Parameters
-    ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
 
     Returns
     -------
@@ -96,16 +90,11 @@ def gather_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -
     return gather + facts.training.priced(gather_s_per_layer_per_gpu=rounds)
 
 
-def gathered_again(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
+def regathered_share(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
     """Share of parameters that ZeRO 3 gathers once more between the recomputation of a layer and its backward pass.
 
     From a module's recomputation to its backward pass a run passes up to twice the layer's parameters, evenly spread
     over its modules; those for which it passes more than the engine looks ahead are freed and fetched anew.
-
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
 
     Returns
     -------

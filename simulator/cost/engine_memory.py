@@ -62,11 +62,6 @@ def kept_workspace_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLay
     For each sequence ten hidden states a token of the whole length, on every tensor-parallel rank, and the attention
     scores of all pairs of tokens, by the heads of a rank.
 
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
-
     Returns
     -------
     Floats

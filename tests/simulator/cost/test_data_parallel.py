@@ -156,7 +156,7 @@ def test_a_layer_larger_than_the_look_ahead_is_gathered_again_after_recomputatio
     facts, large = make_facts(training="deepspeed-chat@0.14"), load_model("llama-2-70b")
     whole, none = one(dp=8, zero_stage=3, recompute="full"), one(dp=8, zero_stage=3, recompute="none")
     passed = 2 * large.layer_params / large.num_layers
-    assert data_parallel.gathered_again(facts, large, whole) == pytest.approx(1 - 1e9 / passed)
-    assert data_parallel.gathered_again(facts, LLAMA, whole) == 0
-    assert data_parallel.gathered_again(facts, large, none) == 0
-    assert data_parallel.gathered_again(fsdp(), large, whole) == 0
+    assert data_parallel.regathered_share(facts, large, whole) == pytest.approx(1 - 1e9 / passed)
+    assert data_parallel.regathered_share(facts, LLAMA, whole) == 0
+    assert data_parallel.regathered_share(facts, large, none) == 0
+    assert data_parallel.regathered_share(fsdp(), large, whole) == 0
