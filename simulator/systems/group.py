@@ -100,6 +100,13 @@ def _group(
     return Group(tuple(entries), seconds)
 
 
+def _micro_batches(system: System, facts: Facts) -> tuple[int, ...]:
+    """Samples of a training micro-batch that the system tries."""
+    if system.micro_batch_tokens is None:
+        return system.micro_batches
+    return (max(1, int(system.micro_batch_tokens // facts.workload.trained_tokens_per_sample)),)
+
+
 @dataclass(frozen=True, eq=False)
 class _Candidates:
     """Every combination of what is tried of a role: ``layouts`` by column, ``shape`` the number of each part."""
@@ -127,7 +134,8 @@ def _candidates(
     """Every combination of micro-batch, recomputation and engine that the system tries for a role."""
     kinds = {call.kind for call in facts.dataflow.calls_of(role)}
     trained, zero = "train" in kinds, system.zero_stage if system.zero_stage == 3 or "train" in kinds else 0
-    train = [(zero, b, RECOMPUTE_LEVELS.index(r)) for b, r in product(system.micro_batches, system.recompute)]
+    levels = [RECOMPUTE_LEVELS.index(name) for name in system.recompute]
+    train = [(zero, b, level) for b, level in product(_micro_batches(system, facts), levels)]
     score = [(zero, b, 0) for b in system.rollout_batches or system.micro_batches]
     priced_here = "generate" in kinds and not system.separate_generator
     engines = list(engine_rows(system, facts, role, degrees)) if priced_here else [(1, 1, 1, 1)]

@@ -53,6 +53,8 @@ class System:
         How its trainer is built; ``None`` keeps the job's own.
     recompute, micro_batches, offloads
         What its recipes try, in this order; the fastest that fits is taken.
+    micro_batch_tokens
+        Tokens of a training micro-batch, of which one sample may have more; ``None`` where ``micro_batches`` counts.
     device_batches
         Sequences that a GPU generates at once, times the GPUs of a replica, where a recipe states that; else what
         whole waves need.
@@ -78,6 +80,7 @@ class System:
     implementation: Implementation | None = field(default=None)
     recompute: tuple[Recompute, ...] = ("full",)
     micro_batches: tuple[int, ...] = (1, 2, 4, 8)
+    micro_batch_tokens: int | None = None
     device_batches: tuple[int, ...] = ()
     scores_device_batches: bool = False
     rollout_batches: tuple[int, ...] = ()
@@ -115,7 +118,7 @@ SYSTEMS: dict[str, System] = {
             implementation=_SCORING_ACTOR,
             device_batches=(1, 2, 4, 8, 16, 32, 64),
             scores_device_batches=True,  # generate_experience scores the batch that it generated
-            micro_batches=(1,),
+            micro_batch_tokens=2048,  # assumed: one sample of the paper's runs beside the workspace that stays
         ),
         System(
             "openrlhf",

@@ -7,6 +7,7 @@ import pytest
 
 from profiles.engine_facts import load_generation_engine
 from profiles.models.catalogue import load_model
+from profiles.workload import LengthDistribution, Workload
 from simulator.cost import engine_memory, kv_budget, reshard
 from simulator.cost.role_layouts import RoleLayouts
 from simulator.cost.role_memory import role_memory
@@ -60,6 +61,14 @@ def test_every_model_scores_what_a_gpu_has_generated_at_once() -> None:
     for role in run.facts.dataflow.roles:
         scoring = run.plan.role(role).inference
         assert scoring is None or scoring.micro_batch == run.device_batch, role
+
+
+@pytest.mark.parametrize(("tokens", "samples"), [(2048, 1), (512, 4), (4096, 1)])
+def test_a_training_micro_batch_has_so_many_tokens(tokens: int, samples: int) -> None:
+    """Recipes for short samples train several at once."""
+    work = Workload(64, 1, tokens // 2, LengthDistribution.fixed(tokens // 2))
+    actor = run_system("deepspeed-chat", make_facts(nodes=2, work=work)).plan.role("actor")
+    assert actor.training and actor.training.micro_batch == samples
 
 
 def test_the_workspace_holds_states_and_scores_of_every_sequence_and_stays() -> None:
