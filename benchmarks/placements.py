@@ -1,18 +1,17 @@
 """Does the predicted order of placements equal the measured one? One tiny PPO job, placed in several ways.
 
-    python -m benchmarks.placements [--profile DIR] [--iterations 60] [--rounds 5] [--loops 1] [--out FILE.json]
+    python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
 
-Every placement runs behind a Ray controller, round after round, so that a disturbance does not hit one of them alone.
+Every placement runs behind a Ray controller, in turns; visits that the machine's other work disturbed are made again
+(``benchmarks.visits``), and how many were is printed.
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 
 ``calibrated`` are predictions with what ten iterations of one placement say of the prices, by the fit of ``hybridmap
 calibrate``; the other four hold where they are within ``LIMIT`` of what was measured, in its order. The ten are spread
-over the rounds as what they are to predict is: ten of the first round would learn how busy the machine was then. Each
-loop measures and calibrates anew. ``rounds apart`` is how far the medians of a placement's rounds lie from one another:
-where that is as much as ``LIMIT``, the machine changed and a loop says little.
+over the visits as what they are to predict is. Each loop measures and calibrates anew.
 
-Stages are held, too, with the calibrated prices: each within ``STAGE_LIMIT``, or disturbed (its rounds lie further
+Stages are held, too, with the calibrated prices: each within ``STAGE_LIMIT``, or disturbed (its visits lie further
 apart than that), or too small a share of its iteration to tell.
 """
 
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.visits import visit_until_calm
 from hybridmap.job.load import load_job
 from hybridmap.validation.comparison import compare
 from simulator.calibration.factors import calibrated, layer_of, without_dispatch
@@ -39,6 +39,7 @@ from simulator.play.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from benchmarks.visits import Visit
     from simulator.facts import Facts
     from simulator.plan.timeline import Timeline
 
@@ -84,24 +85,17 @@ def plan_of(
     return Plan(algorithm=facts.algorithm, placement=name, pools=tuple(pools), roles=tuple(entries))
 
 
-def measure_all(
-    plans: Mapping[str, Plan], facts: Facts, config: Any, iterations: int, rounds: int
-) -> dict[str, list[Timeline]]:
-    """Iterations of every plan, after warm-up, in turns."""
+def visit(plan: Plan, facts: Facts, config: Any, iterations: int) -> Visit:
+    """Iterations of one run of a plan, after warm-up."""
     from executor.run import run
 
-    measured: dict[str, list[Timeline]] = {name: [] for name in plans}
-    for _ in range(rounds):
-        for name, plan in plans.items():
-            slots = config.model_copy(update={"cpu_ranks": plan.num_gpus})  # what Ray starts for idle ones takes cores
-            with tempfile.TemporaryDirectory() as folder:
-                found = run(facts, plan, slots, folder, WARMUP + -(-iterations // rounds))
-            measured[name] += found[WARMUP:]
-    return measured
+    slots = config.model_copy(update={"cpu_ranks": plan.num_gpus})  # what Ray starts for idle ones takes cores
+    with tempfile.TemporaryDirectory() as folder:
+        return list(run(facts, plan, slots, folder, WARMUP + iterations)[WARMUP:])
 
 
 def calibrated_by(measured: Sequence[Timeline], plan: Plan, facts: Facts) -> Facts:
-    """Facts with what a few iterations of one plan, of all its rounds, say of the prices."""
+    """Facts with what a few iterations of one plan, of all its visits, say of the prices."""
     from hybridmap.calibration.learn import learn
     from hybridmap.runlogs.read import log_of
 
@@ -116,10 +110,10 @@ def spread_over(measured: Sequence[Any], num: int) -> list[Any]:
     return [measured[i * len(measured) // num] for i in range(num)]
 
 
-def rounds_apart(seconds: Sequence[float], rounds: int) -> float:
-    """Slowest over fastest median of a placement's rounds, less one."""
-    medians = [float(np.median(part)) for part in np.array_split(np.asarray(seconds), rounds)]
-    return max(medians) / min(medians) - 1.0
+def apart(seconds: Sequence[Sequence[float]]) -> float:
+    """Slowest over fastest median of several visits, less one."""
+    medians = [float(np.median(visit)) for visit in seconds]
+    return max(medians) / min(medians) - 1.0 if min(medians) else 0.0
 
 
 def swapped(rows: Sequence[Mapping[str, Any]], by: str = "predicted_s") -> list[tuple[str, str]]:
@@ -133,7 +127,7 @@ def swapped(rows: Sequence[Mapping[str, Any]], by: str = "predicted_s") -> list[
     return found
 
 
-def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]:
+def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]:
     """Predict and measure every placement."""
     from hybridmap.commands.validate import local_facts
 
@@ -143,9 +137,9 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
     plans = {name: plan_of(job.facts(), sets, 64) for name, sets in PLACEMENTS.items()}
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
-    measured = measure_all(plans, facts, config, iterations, rounds)
-    learned = calibrated_by(measured[BASE], plans[BASE], facts)
-    rows = [row_of(name, plan, facts, learned, measured[name], rounds) for name, plan in plans.items()]
+    measured, disturbed = visit_until_calm(plans, visits, lambda plan: visit(plan, facts, config, iterations))
+    learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
+    rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]
     others = [row for row in rows if row["placement"] != BASE]
     far = [row["placement"] for row in others if abs(row["calibrated_s"] / row["measured_s"] - 1.0) > LIMIT]
     after = swapped(others, "calibrated_s")
@@ -158,6 +152,7 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
         "load_before": load,
         "load_after": os.getloadavg()[0],
         "rows": rows,
+        "disturbed_visits": disturbed,
         "swapped": swapped(rows),
         "calibrated": {"on": BASE, "far": far, "swapped": after, "holds": not far and not after},
         "stages_far": stages_far,
@@ -165,11 +160,9 @@ def run_benchmark(profile: Path, iterations: int, rounds: int) -> dict[str, Any]
     }
 
 
-def row_of(
-    name: str, plan: Plan, facts: Facts, learned: Facts, measured: Sequence[Timeline], rounds: int
-) -> dict[str, Any]:
+def row_of(name: str, plan: Plan, facts: Facts, learned: Facts, visits: Sequence[Visit]) -> dict[str, Any]:
     """A placement's predictions, without and with what was learned, beside the quartiles of what was measured."""
-    seconds = [m.iteration_s for m in measured]
+    seconds = [m.iteration_s for m in itertools.chain(*visits)]
     low, median, high = (float(x) for x in np.quantile(seconds, (0.25, 0.5, 0.75)))
     predicted = {
         "predicted_s": simulate(plan, facts).iteration_s,
@@ -181,22 +174,27 @@ def row_of(
         "measured_s": median,
         "low_s": low,
         "high_s": high,
-        "iterations": len(measured),
-        "rounds_apart": rounds_apart(seconds, rounds),
-        "stages": stages_of(name, plan, learned, measured, rounds),
+        "iterations": len(seconds),
+        "visits_apart": apart([[m.iteration_s for m in visit] for visit in visits]),
+        "stages": stages_of(name, plan, learned, visits),
     }
 
 
-def stages_of(name: str, plan: Plan, learned: Facts, measured: Sequence[Timeline], rounds: int) -> list[dict[str, Any]]:
+def seconds_of(stage: str, iteration: Timeline) -> float:
+    """Of one stage; what is between calls is what all others leave."""
+    seconds: dict[str, float] = {str(name): s for name, s in iteration.stages.items() if name != "other"}
+    return iteration.iteration_s - sum(seconds.values()) if stage == "other" else seconds.get(stage, 0.0)
+
+
+def stages_of(name: str, plan: Plan, learned: Facts, visits: Sequence[Visit]) -> list[dict[str, Any]]:
     """Stages that count of a placement, calibrated and measured, and which are far off or were disturbed."""
+    measured = list(itertools.chain(*visits))
     found = compare(simulate(plan, without_dispatch(learned)), simulate(plan, learned).iteration_s, measured)
-    between = [t.iteration_s - sum(s for stage, s in t.stages.items() if stage != "other") for t in measured]
     out = []
     for timing in found.stages:
-        seconds = between if timing.name == "other" else [t.stages.get(timing.name, 0.0) for t in measured]
         if timing.error is None or timing.measured_s < LEAST_SHARE * found.iteration.measured_s:
             continue
-        apart = rounds_apart(seconds, rounds)
+        moved = apart([[seconds_of(timing.name, t) for t in visit] for visit in visits])
         out.append(
             {
                 "placement": name,
@@ -205,7 +203,7 @@ def stages_of(name: str, plan: Plan, learned: Facts, measured: Sequence[Timeline
                 "measured_s": timing.measured_s,
                 "error": timing.error,
                 "far": abs(timing.error) > STAGE_LIMIT,
-                "disturbed": apart > STAGE_LIMIT,
+                "disturbed": moved > STAGE_LIMIT,
             }
         )
     return out
@@ -213,11 +211,12 @@ def stages_of(name: str, plan: Plan, learned: Facts, measured: Sequence[Timeline
 
 def show(found: Mapping[str, Any]) -> None:
     """Print the placements in predicted order, and whether the calibrated ones hold."""
-    print("placement         predicted ms  calibrated ms   measured ms   middle half   rounds apart")
+    print("placement         predicted ms  calibrated ms   measured ms   middle half   visits apart")
     for row in sorted(found["rows"], key=lambda r: r["predicted_s"]):
         times = [1e3 * row[k] for k in ("predicted_s", "calibrated_s", "measured_s", "low_s", "high_s")]
         columns = f"{times[0]:13.1f}  {times[1]:13.1f} {times[2]:13.1f}   {times[3]:.1f} to {times[4]:.1f}"
-        print(f"{row['placement']:16s} {columns}   {row['rounds_apart']:.0%}")
+        print(f"{row['placement']:16s} {columns}   {row['visits_apart']:.0%}")
+    print(f"visits made again, being disturbed: {sum(found['disturbed_visits'].values())}")
     print(f"pairs in the wrong order beyond the spread: {found['swapped'] or 'none'}")
     by = found["calibrated"]
     far, order = by["far"] or "none", by["swapped"] or "none"
@@ -232,14 +231,14 @@ def main() -> None:
     """Print the placements of each loop in predicted order; write them where asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", type=Path, default=Path("hybridmap-profile"))
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=12, help="of a visit")
+    parser.add_argument("--visits", type=int, default=3, help="of each placement, without those that are disturbed")
     parser.add_argument("--loops", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     loops = []
     for _ in range(options.loops):
-        loops.append(run_benchmark(options.profile, options.iterations, options.rounds))
+        loops.append(run_benchmark(options.profile, options.iterations, options.visits))
         show(loops[-1])
     print(f"loops that hold: {sum(found['calibrated']['holds'] for found in loops)} of {len(loops)}")
     print(f"loops whose stages hold: {sum(not found['stages_far'] for found in loops)} of {len(loops)}")

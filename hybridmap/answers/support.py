@@ -14,7 +14,7 @@ from profiles.models.catalogue import load_model
 from profiles.records import Basis
 from profiles.store import load_device
 from profiles.workload import LengthDistribution, Workload
-from simulator.cost import engine_comms, engine_layer
+from simulator.cost import engine_attention, engine_comms, engine_layer
 from simulator.facts import Facts, RoleSpec
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
@@ -108,11 +108,11 @@ def _gpu_work(facts: Facts, precision: str) -> Priced:
     layouts = GenerationLayouts.of([GenerationLayout(dp=1, tp=GPUS, max_num_seqs=int(SEQUENCES), kv_cache_bytes=0)])
     many, one, long = (np.asarray([[x]]) for x in (SEQUENCES, 1.0, CONTEXT))
     step = engine_layer.layer_work(facts, shape, layouts, many, precision)
-    step = step + engine_layer.attention_of_decode(facts, shape, layouts, many, long, precision)
+    step = step + engine_attention.attention_of_decode(facts, shape, layouts, many, long, precision)
     step = (step + engine_comms.layer_reduces(facts, shape, layouts, many)) * float(shape.num_layers)
     step = step + engine_layer.sampling_head(facts, shape, layouts, many)
     prompt = engine_layer.layer_work(facts, shape, layouts, long, precision)
-    prompt = prompt + engine_layer.attention_of_prefill(facts, shape, layouts, one, long, precision)
+    prompt = prompt + engine_attention.attention_of_prefill(facts, shape, layouts, one, long, precision)
     prompt = prompt + engine_comms.layer_reduces(facts, shape, layouts, long)
     return step * (1.0 / step.s) + prompt * (1.0 / prompt.s)
 

@@ -24,11 +24,6 @@ _PASSES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}
 def domain_bandwidth(facts: Facts) -> float:
     """Bytes per second, one direction, between two NVLink domains: the NICs of all nodes of a domain together.
 
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-
     Returns
     -------
     float
@@ -47,11 +42,6 @@ def domain_bandwidth(facts: Facts) -> float:
 def network_basis(facts: Facts) -> Basis:
     """What a time between domains rests on: a rule at best, and weaker where its constants are.
 
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-
     Returns
     -------
     Basis
@@ -66,8 +56,6 @@ def ranks_in_domain(facts: Facts, ranks: ArrayLike, stride: ArrayLike) -> Ints:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     ranks
         Size of each group.
     stride
@@ -90,8 +78,6 @@ def replicas_in_domain(facts: Facts, tp: Ints, cp: Ints, pp: Ints, dp: Ints) -> 
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     tp, cp, pp, dp
         Degrees, ``[C]``.
 
@@ -111,8 +97,6 @@ def strided(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, str
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     kind
         ``all_gather``, ``reduce_scatter``, ``all_reduce`` or ``all_to_all``.
     num_bytes
@@ -137,8 +121,6 @@ def collective(facts: Facts, kind: str, num_bytes: ArrayLike, ranks: ArrayLike, 
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     kind
         ``all_gather``, ``reduce_scatter``, ``all_reduce`` or ``all_to_all``.
     num_bytes
@@ -183,8 +165,6 @@ def exchange_through_domains(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     within_bytes, away_bytes
         That one rank sends inside its domain, and to other domains; shapes broadcast.
     inside, domains
@@ -226,8 +206,6 @@ def pipeline_hops(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     num_bytes
         Bytes of one tensor per GPU.
     width, stages, replicas
@@ -255,8 +233,6 @@ def borders_across(facts: Facts, width: Ints, stages: Ints, replicas: Ints) -> I
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     width, stages, replicas
         GPUs of a stage, stages, and pipelines; shapes broadcast.
 
@@ -297,8 +273,6 @@ def point_to_point(facts: Facts, num_bytes: ArrayLike, across: ArrayLike) -> Pri
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     num_bytes
         Bytes of one transfer.
     across

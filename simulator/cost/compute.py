@@ -68,8 +68,8 @@ def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, c
 
     Parameters
     ----------
-    facts, shape, batch
-        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
     tp, cp
         Tensor- and context-parallel degrees, ``[C]``.
 
@@ -105,8 +105,6 @@ def busiest_share(facts: Facts, cp: Ints) -> Floats:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     cp
         Context-parallel degree, ``[C]``.
 
@@ -128,8 +126,8 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
 
     Parameters
     ----------
-    shape, tp
-        The model; tensor-parallel degree, ``[C]``.
+    tp
+        Tensor-parallel degree, ``[C]``.
     kernels
         ``fused`` or ``eager``.
 
@@ -153,8 +151,6 @@ def elementwise(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -> Pr
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     tokens
         Of the rank's micro-batch, ``[C]``.
     tp
@@ -179,8 +175,8 @@ def dense_layer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Int
 
     Parameters
     ----------
-    facts, shape, batch
-        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
     tp, cp
         Tensor- and context-parallel degrees, ``[C]``.
     dtype
@@ -207,8 +203,6 @@ def second_products(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, d
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     tokens
         Of the rank's micro-batch, ``[C]``.
     tp
@@ -239,8 +233,8 @@ def attention_layer(
 
     Parameters
     ----------
-    facts, shape, batch
-        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
     tp, cp
         Tensor- and context-parallel degrees, ``[C]``.
     dtype

@@ -32,9 +32,6 @@ def data_parallel_cost(
 
     Parameters
     ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
     num_micro
         Micro-batches of a step, ``[C]``.
     forward, backward
@@ -75,12 +72,6 @@ def data_parallel_cost(
 def trained_params(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Floats:
     """Parameters on one GPU that have gradients: all of them, or the adapters.
 
-    Parameters
-    ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
-
     Returns
     -------
     Floats
@@ -95,12 +86,6 @@ def trained_params(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
     """Adam on the owned parameters: memory traffic per parameter from the engine's facts.
 
-    Parameters
-    ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
-
     Returns
     -------
     Priced
@@ -114,12 +99,6 @@ def optimizer_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 
 def quantisation_time(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts) -> Priced:
     """Weights quantised once a step: read in bf16, written twice (once transposed) in the format of the products.
-
-    Parameters
-    ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
 
     Returns
     -------
@@ -138,9 +117,6 @@ def accumulation_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layo
 
     Parameters
     ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
     num_micro
         Micro-batches of a step, ``[C]``.
 
@@ -158,11 +134,6 @@ def accumulation_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layo
 
 def small_reduces_cost(facts: Facts, layouts: Layouts) -> Cost:
     """All-reduces of single numbers in a step (counts, norms, metrics): latency, and ranks that wait for each other.
-
-    Parameters
-    ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
 
     Returns
     -------

@@ -26,8 +26,8 @@ def step(facts: Facts, linear: LinearShape, sequences: Floats, ranks: Ints) -> P
 
     Parameters
     ----------
-    facts, linear
-        What is known of job, device and engines; sizes of the mixer.
+    linear
+        Sizes of the mixer.
     sequences
         Of one attention copy, ``[C, S]``.
     ranks
@@ -53,8 +53,8 @@ def forward(facts: Facts, linear: LinearShape, sequences: Floats, length: Floats
 
     Parameters
     ----------
-    facts, linear
-        What is known of job, device and engines; sizes of the mixer.
+    linear
+        Sizes of the mixer.
     sequences, length
         Sequences of one attention copy or micro-batch, and tokens of each; shapes broadcast.
     ranks

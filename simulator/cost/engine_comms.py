@@ -8,7 +8,7 @@ import numpy as np
 
 from profiles.records import Floats, Ints, Priced, where
 from simulator.cost import comms
-from simulator.cost.engine_layer import attention_ranks
+from simulator.cost.engine_attention import attention_ranks
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -28,8 +28,6 @@ def layer_reduces(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     rows
         Tokens of a step in the whole engine, ``[C, S]``.
 
@@ -71,8 +69,6 @@ def decode_all_reduce(facts: Facts, num_bytes: Floats, ranks: Ints) -> Priced:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     num_bytes, ranks
         Bytes of the tensor and ranks that reduce it; shapes broadcast.
 
@@ -106,8 +102,6 @@ def pipeline_hops(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     rows
         Tokens of one group, ``[C, S]``.
 

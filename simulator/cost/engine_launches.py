@@ -45,13 +45,6 @@ PLAIN_LAYER = NORMS + ATTENTION + DENSE_MLP + REDUCES
 def operators_of_layer(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> Floats:
     """Operators of an average layer over those of a plain one.
 
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
-    precision
-        Number format of weights and GEMMs.
-
     Returns
     -------
     Floats

@@ -21,8 +21,6 @@ def generation_weight_bytes(shape: ModelShape, layouts: GenerationLayouts, preci
 
     Parameters
     ----------
-    shape, layouts
-        The model; layouts, ``[C]``.
     precision_bytes
         Bytes of one weight.
 
@@ -40,11 +38,6 @@ def generation_working_bytes(facts: Facts, shape: ModelShape, layouts: Generatio
     No gradient is kept, so only one block's buffers live at a time: residual and input (2 h), and the wider of the
     attention's (query, key, value, output) and the feed-forward's (gate, up, product). What an engine's sampler has
     for every slot and word of the vocabulary each rank holds whole.
-
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
 
     Returns
     -------
@@ -66,8 +59,6 @@ def kv_bytes_per_token(shape: ModelShape, tp: Numbers, pp: Numbers, element_byte
 
     Parameters
     ----------
-    shape
-        The model.
     tp, pp
         Ranks that share a sequence's heads, and stages; shapes broadcast.
     element_bytes
@@ -95,8 +86,6 @@ def state_bytes_per_sequence(shape: ModelShape, ranks: Numbers, pp: Numbers) -> 
 
     Parameters
     ----------
-    shape
-        The model.
     ranks, pp
         Ranks that share a sequence's heads, and stages; shapes broadcast.
 
@@ -116,11 +105,6 @@ def state_bytes_per_sequence(shape: ModelShape, ranks: Numbers, pp: Numbers) -> 
 def keeping_layers(facts: Facts, shape: ModelShape) -> tuple[int, int]:
     """Attention layers of which an engine keeps whole sequences, and of which it keeps the tokens of a window alone.
 
-    Parameters
-    ----------
-    facts, shape
-        What is known of job, device and engines; the model.
-
     Returns
     -------
     int, int
@@ -133,11 +117,6 @@ def keeping_layers(facts: Facts, shape: ModelShape) -> tuple[int, int]:
 
 def windowed_share(shape: ModelShape) -> float:
     """Share of the layers with a window in the cache of a token that all layers keep.
-
-    Parameters
-    ----------
-    shape
-        The model.
 
     Returns
     -------

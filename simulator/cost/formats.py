@@ -81,8 +81,6 @@ def expert_kernels(facts: Facts, dtype: str) -> str:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     dtype
         Number format of the experts' weights.
 
@@ -100,8 +98,6 @@ def mla_dtype(facts: Facts, attention: str) -> str:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     attention
         Number format of the projections.
 
@@ -118,8 +114,6 @@ def kv_dtype(facts: Facts, precision: str) -> str:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     precision
         Number format of the weights.
 
@@ -137,8 +131,8 @@ def weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision: str) 
 
     Parameters
     ----------
-    shape, layouts, precision
-        The model; layouts, of which the first counts; number format asked for.
+    layouts, precision
+        Layouts, of which the first counts; number format asked for.
 
     Returns
     -------

@@ -18,8 +18,6 @@ def attention_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
 
     Parameters
     ----------
-    shape
-        The model.
     tp
         Tensor-parallel degree, ``[C]``.
 
@@ -47,8 +45,6 @@ def attention_products(shape: ModelShape, tp: Ints) -> list[tuple[list[tuple[Flo
 
     Parameters
     ----------
-    shape
-        The model.
     tp
         Tensor-parallel degree, ``[C]``.
 
@@ -77,8 +73,6 @@ def linear_gemms(shape: ModelShape, tp: Ints) -> list[tuple[Floats, Floats]]:
 
     Parameters
     ----------
-    shape
-        The model.
     tp
         Tensor-parallel degree, ``[C]``.
 
@@ -101,8 +95,6 @@ def mlp_gemms(shape: ModelShape, width: Floats, hidden: int = 0) -> list[tuple[F
 
     Parameters
     ----------
-    shape
-        The model.
     width
         Share of the feed-forward width on this rank, ``[C]``.
     hidden
@@ -122,8 +114,6 @@ def latent_gemms(shape: ModelShape, like: Floats) -> list[tuple[Floats, Floats]]
 
     Parameters
     ----------
-    shape
-        The model.
     like
         Anything of the shape that the sizes are to have, ``[C]``.
 
@@ -140,11 +130,6 @@ def latent_gemms(shape: ModelShape, like: Floats) -> list[tuple[Floats, Floats]]
 
 def mlp_width_per_token(shape: ModelShape) -> float:
     """Feed-forward width that one token goes through in an average layer.
-
-    Parameters
-    ----------
-    shape
-        The model.
 
     Returns
     -------

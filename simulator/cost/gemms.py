@@ -33,8 +33,6 @@ def run_gemms(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     rows
         Tokens, ``[C]``.
     gemms
@@ -64,8 +62,6 @@ def held_gemms(facts: Facts, rows: Floats, gemms: list[tuple[Floats, Floats]], d
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     rows
         Tokens, ``[C]``.
     gemms
@@ -96,8 +92,6 @@ def run_gemms_backward(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     rows
         Tokens, ``[C]``.
     gemms
@@ -137,8 +131,6 @@ def linear_training(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     rows
         Tokens, ``[C]``.
     gemms
@@ -186,8 +178,6 @@ def adapter_passes(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     rows
         Tokens, ``[C]``.
     gemms

@@ -16,13 +16,9 @@ from profiles.records import Floats, Priced
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory
 from simulator.cost.call_cost import Cost
+from simulator.cost.engine_attention import attention_of_decode, attention_of_prefill
 from simulator.cost.engine_comms import layer_reduces, pipeline_hops
-from simulator.cost.engine_layer import (
-    attention_of_decode,
-    attention_of_prefill,
-    layer_work,
-    sampling_head,
-)
+from simulator.cost.engine_layer import layer_work, sampling_head
 from simulator.cost.kv_budget import (
     bytes_of_tokens,
     drained_profiles,
@@ -54,11 +50,6 @@ if TYPE_CHECKING:
 def profiles_of(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
     """Step profile of each candidate's fullest replica, less the steps that its engine has no need of.
 
-    Parameters
-    ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
-
     Returns
     -------
     list[RolloutProfile]
@@ -81,8 +72,6 @@ def generation_bytes(
 
     Parameters
     ----------
-    facts, shape, layouts, precision
-        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
     steady_steps
         As in ``kv_budget_bytes``.
 
@@ -108,8 +97,6 @@ def generation_cost(
 
     Parameters
     ----------
-    facts, shape, layouts, precision
-        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
     num_segments
         Of the profile that has most of them, where not all layouts are priced at once: sums of as many terms are
         rounded alike.
@@ -165,8 +152,6 @@ def steady_generation_cost(
 
     Parameters
     ----------
-    facts, shape, layouts, precision
-        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
     steps_in_flight
         Iterations of samples in the engines.
 
@@ -210,12 +195,8 @@ def profile_cost(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     profiles
         Steps of each candidate's fullest replica, ``[C]``.
-    precision
-        Number format of weights and GEMMs.
     num_segments
         As in ``generation_cost``.
 
@@ -243,12 +224,8 @@ def decode_step(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     active, context
         Sequences that run, and their mean tokens of cache, ``[C, S]``.
-    precision
-        Number format of weights and GEMMs.
 
     Returns
     -------
@@ -317,8 +294,6 @@ def host_time(facts: Facts, sequences: Floats, steps: ArrayLike) -> Priced:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     sequences
         In each step.
     steps
@@ -338,11 +313,6 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
 
     Prompts that several samples share are computed once where the engine shares prefixes. Chunks follow each other
     through the pipeline stages.
-
-    Parameters
-    ----------
-    facts, shape, layouts, precision
-        What is known of job, device and engines; the model; layouts, ``[C]``; number format of weights and GEMMs.
 
     Returns
     -------

@@ -54,8 +54,6 @@ def shares_weights(facts: Facts, training: Layouts, generation: GenerationLayout
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     training, generation
         Pairs of layouts, ``[C]``.
 
@@ -74,8 +72,6 @@ def conversion_time(facts: Facts, handled: Floats) -> Priced:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     handled
         Bytes on each GPU, ``[C]``.
 
@@ -108,8 +104,6 @@ def quantisation_time(facts: Facts, shape: ModelShape, precision: str) -> Priced
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     precision
         Number format of the engine's weights.
 
@@ -140,12 +134,8 @@ def conversion_bucket_bytes(
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     training, generation
         Pairs of layouts, ``[C]``.
-    precision
-        Number format of weights and GEMMs.
 
     Returns
     -------
@@ -167,12 +157,8 @@ def receiving_bucket_bytes(shape: ModelShape, generation: GenerationLayouts, pre
 
     Parameters
     ----------
-    shape
-        The model.
     generation
         Engine layouts, ``[C]``.
-    precision
-        Number format of weights and GEMMs.
 
     Returns
     -------
@@ -186,11 +172,6 @@ def receiving_bucket_bytes(shape: ModelShape, generation: GenerationLayouts, pre
 
 def export_time(facts: Facts, shape: ModelShape) -> Priced:
     """Host time of handing the model over tensor by tensor, in the naming of its checkpoint.
-
-    Parameters
-    ----------
-    facts, shape
-        What is known of job, device and engines; the model.
 
     Returns
     -------
@@ -208,8 +189,8 @@ def named_gather_time(facts: Facts, shape: ModelShape, training: Layouts, whole:
 
     Parameters
     ----------
-    facts, shape, training
-        What is known of job, device and engines; the model; training layouts, ``[C]``.
+    training
+        Training layouts, ``[C]``.
     whole
         Bytes of the model.
 
@@ -232,11 +213,6 @@ def named_gather_time(facts: Facts, shape: ModelShape, training: Layouts, whole:
 
 def num_tensors(shape: ModelShape) -> int:
     """Tensors of a Hugging Face checkpoint of this shape; a mixture of experts has three for each expert.
-
-    Parameters
-    ----------
-    shape
-        The model.
 
     Returns
     -------

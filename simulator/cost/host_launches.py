@@ -58,11 +58,6 @@ EAGER = 40
 def launches_of_layer(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
     """Kernels that the host launches for the forward pass of an average layer.
 
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
-
     Returns
     -------
     Floats
@@ -111,8 +106,6 @@ def paced(facts: Facts, cost: Cost, launches: Floats) -> Cost:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     cost
         Of the layer on the GPU, ``[C]``.
     launches

@@ -29,8 +29,8 @@ def index_scores(facts: Facts, sparse: SparseShape, pairs: Floats, prompt: bool 
 
     Parameters
     ----------
-    facts, sparse
-        What is known of job, device and engines; sizes of the indexer.
+    sparse
+        Sizes of the indexer.
     pairs
         Of a query and a cached token, any shape.
     prompt

@@ -33,8 +33,6 @@ def kv_budget_bytes(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     steady_steps
         Iterations of samples in engines that never drain; ``None`` where each generation drains them.
 
@@ -56,8 +54,6 @@ def with_kv_budget(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     steady_steps
         As in ``kv_budget_bytes``.
 
@@ -76,8 +72,6 @@ def stated_bytes(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     steady_steps
         As in ``kv_budget_bytes``.
 
@@ -94,11 +88,6 @@ def stated_bytes(
 def longest_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """Cache of the longest sequence on one GPU of the attention copy that holds it.
 
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
-
     Returns
     -------
     Floats
@@ -113,8 +102,6 @@ def most_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, stea
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     steady_steps
         As in ``kv_budget_bytes``.
 
@@ -134,8 +121,6 @@ def bytes_of_tokens(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     tokens
         Of a whole replica, ``[C]``.
 
@@ -149,11 +134,6 @@ def bytes_of_tokens(facts: Facts, shape: ModelShape, layouts: GenerationLayouts,
 
 def tokens_in_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """Tokens that the caches which the layouts state hold in a whole replica.
-
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
 
     Returns
     -------
@@ -170,8 +150,6 @@ def state_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, ste
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     steady_steps
         As in ``kv_budget_bytes``.
 
@@ -190,11 +168,6 @@ def state_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, ste
 
 def bytes_per_token(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """Cache of one token on one GPU of the attention copy that holds its sequence, in layers that keep all of it.
-
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
 
     Returns
     -------
@@ -229,11 +202,6 @@ def _every_layer(facts: Facts, shape: ModelShape, layouts: GenerationLayouts) ->
 def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:
     """Responses that the fullest replica generates in one call.
 
-    Parameters
-    ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
-
     Returns
     -------
     Ints
@@ -244,11 +212,6 @@ def sequences_per_replica(facts: Facts, layouts: GenerationLayouts) -> Ints:
 
 def drained_profiles(facts: Facts, layouts: GenerationLayouts) -> list[RolloutProfile]:
     """Step profile of each candidate's fullest replica, which begins and ends a call without a sequence.
-
-    Parameters
-    ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
 
     Returns
     -------
@@ -267,11 +230,6 @@ def drained_profiles(facts: Facts, layouts: GenerationLayouts) -> list[RolloutPr
 def drained_peak_tokens(facts: Facts, layouts: GenerationLayouts) -> Floats:
     """Most tokens that a replica holds at once in a call that begins and ends without a sequence.
 
-    Parameters
-    ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
-
     Returns
     -------
     Floats
@@ -285,8 +243,6 @@ def steady_sequences(facts: Facts, layouts: GenerationLayouts, steady_steps: int
 
     Parameters
     ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
     steady_steps
         Iterations of samples in the engines.
 

@@ -33,8 +33,6 @@ def mixer_forward(facts: Facts, linear: LinearShape, tokens: Floats, tp: Ints) -
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     linear
         Sizes of the mixer.
     tokens
@@ -71,8 +69,6 @@ def mixer_step(facts: Facts, linear: LinearShape, sequences: Floats, tp: Ints) -
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     linear
         Sizes of the mixer.
     sequences

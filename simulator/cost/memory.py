@@ -35,9 +35,6 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 
     Parameters
     ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
     trained
         Whether the role has gradients and an optimizer.
 
@@ -70,11 +67,6 @@ def resident_bytes(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
 def recomputed_share(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
     """Share of a stage's layers that full recomputation covers.
 
-    Parameters
-    ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
-
     Returns
     -------
     Floats
@@ -104,8 +96,6 @@ def activation_bytes_per_token(
 
     Parameters
     ----------
-    shape, layouts
-        The model; layouts, ``[C]``.
     element_bytes
         Bytes of one activation.
     selective
@@ -144,8 +134,6 @@ def batch_tokens(facts: Facts, layouts: Layouts, samples: Floats, num_micro: Flo
 
     Parameters
     ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
     samples
         Of a data-parallel rank in the call or step, ``[C]``.
     num_micro
@@ -177,8 +165,6 @@ def training_bytes(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     logits
         Whether the loss needs logits of the vocabulary.
     level
@@ -265,8 +251,6 @@ def beyond_headroom(facts: Facts, typical: Floats, rare: Floats) -> Floats:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     typical, rare
         Bytes, ``[C]`` each.
 
@@ -281,11 +265,6 @@ def beyond_headroom(facts: Facts, typical: Floats, rare: Floats) -> Floats:
 
 def in_flight(layouts: Layouts) -> tuple[Floats, Floats]:
     """Micro-batches that the first and the last stage of a pipeline hold at most between forward and backward passes.
-
-    Parameters
-    ----------
-    layouts
-        Layouts, ``[C]``.
 
     Returns
     -------
@@ -314,8 +293,6 @@ def inference_bytes(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model; layouts, ``[C]``.
     logits
         Whether log-probs are asked for.
     level

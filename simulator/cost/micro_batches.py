@@ -37,8 +37,6 @@ def micro_batch(
     ----------
     workload
         The job's samples.
-    layouts
-        Layouts, ``[C]``.
     samples_per_rank
         Samples of one data-parallel rank, ``[C]``.
     packed_tokens
@@ -144,8 +142,8 @@ def head_tokens(facts: Facts, batch: Batch) -> Floats:
 
     Parameters
     ----------
-    facts, batch
-        What is known of job, device and engines; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
 
     Returns
     -------

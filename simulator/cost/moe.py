@@ -37,8 +37,6 @@ def routed_rows(shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Floats
 
     Parameters
     ----------
-    shape
-        The model.
     tokens
         Of the rank's micro-batch, ``[C]``.
     tp, ep
@@ -67,8 +65,8 @@ def experts_training(
 
     Parameters
     ----------
-    facts, shape, batch
-        What is known of job, device and engines; the model; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
     tp, cp, ep
         Degrees, ``[C]``.
 
@@ -121,8 +119,6 @@ def unfused_activation(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     tokens
         Of the rank's micro-batch, ``[C]``.
     tp, ep
@@ -164,8 +160,6 @@ def experts_decode(
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     tokens
         Of a step in the whole engine, ``[C, S]``.
     tp, ep
@@ -224,8 +218,6 @@ def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: In
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     tokens
         Of the rank's micro-batch, ``[C]``.
     tp, ep

@@ -23,8 +23,6 @@ def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: 
 
     Parameters
     ----------
-    shape, head
-        The model; its end, the vocabulary (``lm``) or a scalar a token.
     tp, pp, ep
         Degrees, shapes broadcast.
 
@@ -59,8 +57,6 @@ def moe_layers_of_stage(shape: ModelShape, layers: Numbers) -> Floats:
 
     Parameters
     ----------
-    shape
-        The model.
     layers
         Layers of a stage, any shape.
 
@@ -80,14 +76,10 @@ def adapter_params(shape: ModelShape, built: Implementation, fused: bool, layout
 
     Parameters
     ----------
-    shape
-        The model.
     built
         Rank of the adapters, and which linear layers have them.
     fused
         Whether queries, keys and values are one layer with one adapter, and gate and up another.
-    layouts
-        Layouts, ``[C]``.
 
     Returns
     -------
@@ -118,11 +110,6 @@ def adapter_params(shape: ModelShape, built: Implementation, fused: bool, layout
 def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
     """Parameters of an engine on one GPU: its attention copy's share of all but the experts, which lie on it once.
 
-    Parameters
-    ----------
-    shape, layouts
-        The model; layouts, ``[C]``.
-
     Returns
     -------
     Floats
@@ -139,11 +126,6 @@ def generation_params(shape: ModelShape, layouts: GenerationLayouts) -> Floats:
 def widest_layer_tensor(shape: ModelShape) -> int:
     """Parameters of the largest tensor of a layer that an engine holds as one: gate and up, its experts stacked.
 
-    Parameters
-    ----------
-    shape
-        The model.
-
     Returns
     -------
     int
@@ -155,11 +137,6 @@ def widest_layer_tensor(shape: ModelShape) -> int:
 
 def mlp_width(shape: ModelShape) -> float:
     """Widest feed-forward a token goes through: the dense one, or its routed and shared experts and their buffers.
-
-    Parameters
-    ----------
-    shape
-        The model.
 
     Returns
     -------

@@ -88,8 +88,8 @@ def waiting(facts: Facts, layouts: Layouts, batch: Batch, num_micro: Floats, *, 
 
     Parameters
     ----------
-    facts, layouts, batch
-        What is known of job, device and engines; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
     num_micro
         Micro-batches of a data-parallel rank until ranks meet, ``[C]``.
     backward

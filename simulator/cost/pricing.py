@@ -35,8 +35,6 @@ def call_cost(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     call
         Of the dataflow.
     layouts
@@ -69,8 +67,6 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     call
         Of the dataflow.
     cost
@@ -97,8 +93,6 @@ def call_of_kind(facts: Facts, kind: str) -> Call:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     kind
         ``generate``, ``transition``, ``forward`` or ``train``.
 
@@ -163,8 +157,6 @@ def host_traffic(facts: Facts, call: Call, layouts: RoleLayouts) -> Cost:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     call
         Of the dataflow.
     layouts
@@ -206,8 +198,6 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     call
         One that the controller runs itself.
 
@@ -246,8 +236,6 @@ def role_costs(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     role
         Name in the dataflow.
     layouts

@@ -107,12 +107,8 @@ def transition_cost(
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     training, generation
         Pairs of layouts, ``[C]``.
-    precision
-        Number format of weights and GEMMs.
     method
         Resharding of Table 2.
 

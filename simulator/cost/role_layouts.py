@@ -111,8 +111,6 @@ def calls_of(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Call, ...]:
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     role
         Name in the dataflow.
     layouts

@@ -52,8 +52,6 @@ def role_memory(
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     role
         Name in the dataflow.
     layouts
@@ -103,8 +101,6 @@ def planned_bytes(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Floats
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     role
         Name in the dataflow.
     layouts

@@ -28,12 +28,6 @@ def inference_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts
     Micro-batches stream through the pipeline: ``(n - 1)`` times the slowest stage plus once through all. With ZeRO 3
     each layer's parameters are gathered beside the layer before, in every micro-batch.
 
-    Parameters
-    ----------
-    facts, shape, head, layouts, precision
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``; number format of weights and GEMMs.
-
     Returns
     -------
     Cost

@@ -52,8 +52,6 @@ def gather_time(facts: Facts, shape: ModelShape, training: Layouts, scoring: Lay
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     training, scoring
         Pairs of layouts, ``[C]``.
 
@@ -84,8 +82,6 @@ def copy_bytes(
 
     Parameters
     ----------
-    facts, shape, head
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token.
     copy
         Layouts of the copies, ``[C]``.
     working

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Priced
-from simulator.cost import engine_comms, engine_layer, engine_memory
+from simulator.cost import engine_attention, engine_comms, engine_layer, engine_memory
 from simulator.cost.call_cost import Cost
 from simulator.cost.gemms import run_gemms
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 def checked_tokens(facts: Facts) -> float:
     """Tokens of a sequence that one step computes: the last one drawn, and the drafted ones after it.
 
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-
     Returns
     -------
     float
@@ -37,11 +32,6 @@ def checked_tokens(facts: Facts) -> float:
 def tokens_per_step(facts: Facts) -> float:
     """Tokens that a step gives each sequence on the mean.
 
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
-
     Returns
     -------
     float
@@ -52,11 +42,6 @@ def tokens_per_step(facts: Facts) -> float:
 
 def drafts_launched(facts: Facts) -> int:
     """Drafts of a step that the host sets up one by one, from tokens that it must have seen: it plans no step ahead.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
 
     Returns
     -------
@@ -73,8 +58,8 @@ def drafting(
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model that generates; layouts, ``[C]``.
+    shape
+        The model that generates.
     group, context
         Sequences of a pipeline group, and their mean tokens of cache, ``[C, S]``.
     precision
@@ -101,7 +86,7 @@ def drafting(
         return first + each * float(plan.drafted - 1)
     draft = plan.draft
     layer = engine_layer.layer_work(facts, draft, layouts, group, "bf16")
-    layer = layer + engine_layer.attention_of_decode(facts, draft, layouts, group, context, "bf16")
+    layer = layer + engine_attention.attention_of_decode(facts, draft, layouts, group, context, "bf16")
     head = engine_layer.sampling_head(facts, draft, layouts, group)
     reduces = engine_comms.layer_reduces(facts, draft, layouts, group)
     one: Cost = Cost.serial(layer * float(draft.num_layers) + head, reduces * float(draft.num_layers))
@@ -118,22 +103,17 @@ def _prediction_layer(
     precision: str,
 ) -> Cost:
     """One pass of a prediction layer over ``rows`` tokens, and its head for one of each sequence."""
-    ranks = np.broadcast_to(engine_layer.attention_ranks(layouts), rows.shape).astype(np.float64)
+    ranks = np.broadcast_to(engine_attention.attention_ranks(layouts), rows.shape).astype(np.float64)
     joined = [(shape.hidden / ranks, 2.0 * shape.hidden + 0 * ranks)]
     work = engine_layer.layer_work(facts, shape, layouts, rows, precision)
     work = work + run_gemms(facts, rows / layouts.attention_dp[:, None], joined, facts.plain_dtype)
-    work = work + engine_layer.attention_of_decode(facts, shape, layouts, group, context, precision)
+    work = work + engine_attention.attention_of_decode(facts, shape, layouts, group, context, precision)
     head = engine_layer.sampling_head(facts, shape, layouts, group)
     return Cost.serial(work + head, engine_comms.layer_reduces(facts, shape, layouts, rows))
 
 
 def draft_layers(facts: Facts) -> float:
     """Layers that a step's drafts launch.
-
-    Parameters
-    ----------
-    facts
-        What is known of job, device and engines.
 
     Returns
     -------
@@ -151,8 +131,8 @@ def draft_weight_bytes(facts: Facts, shape: ModelShape, layouts: GenerationLayou
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model that generates; layouts, ``[C]``.
+    shape
+        The model that generates.
     precision_bytes
         Bytes of one weight of the model; a model that drafts has two.
 
@@ -177,8 +157,8 @@ def draft_kv_bytes_per_token(facts: Facts, shape: ModelShape, layouts: Generatio
 
     Parameters
     ----------
-    facts, shape, layouts
-        What is known of job, device and engines; the model that generates; layouts, ``[C]``.
+    shape
+        The model that generates.
 
     Returns
     -------

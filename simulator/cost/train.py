@@ -49,9 +49,6 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
 
     Parameters
     ----------
-    facts, shape, head, layouts
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``.
     rows_per_sample
         2 where each step also learns from a row of pretraining text beside every sample, in micro-batches of its own.
 
@@ -90,11 +87,6 @@ def training_cost(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts,
 def per_call(facts: Facts, layouts: Layouts) -> Cost:
     """What a training or scoring call costs however much it computes.
 
-    Parameters
-    ----------
-    facts, layouts
-        What is known of job, device and engines; layouts, ``[C]``.
-
     Returns
     -------
     Cost
@@ -111,9 +103,8 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
 
     Parameters
     ----------
-    facts, shape, head, layouts, batch
-        What is known of job, device and engines; the model; its end, the vocabulary (``lm``) or a scalar a token;
-        layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
 
     Returns
     -------
@@ -158,8 +149,8 @@ def pipeline_cost(
 
     Parameters
     ----------
-    facts, shape, layouts, batch
-        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
     num_micro
         Micro-batches of a step, ``[C]``.
     one
@@ -186,8 +177,6 @@ def slowest_stage(layer: Cost, head: Cost, shape: ModelShape, layouts: Layouts) 
     ----------
     layer, head
         Cost of one layer, and of the head behind the last one.
-    shape, layouts
-        The model; layouts, ``[C]``.
 
     Returns
     -------

@@ -52,9 +52,8 @@ def layer_costs(
 
     Parameters
     ----------
-    facts, shape, layouts, batch, dtype
-        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``; number
-        format of the GEMMs.
+    batch, dtype
+        Micro-batch of a rank, ``[C]``; number format of the GEMMs.
 
     Returns
     -------
@@ -91,8 +90,6 @@ def launched(facts: Facts, cost: Cost, constant: str, sequences: Floats | float 
 
     Parameters
     ----------
-    facts
-        What is known of job, device and engines.
     cost
         Of a layer or a pass, ``[C]``.
     constant
@@ -124,8 +121,8 @@ def hops(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, passes
 
     Parameters
     ----------
-    facts, shape, layouts, batch
-        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
     passes
         Micro-batches that follow each other, ``[C]``.
 
@@ -215,8 +212,8 @@ def gathered_again(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Bat
 
     Parameters
     ----------
-    facts, shape, layouts, batch
-        What is known of job, device and engines; the model; layouts, ``[C]``; micro-batch of a rank, ``[C]``.
+    batch
+        Micro-batch of a rank, ``[C]``.
 
     Returns
     -------

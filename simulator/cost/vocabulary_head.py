@@ -49,8 +49,6 @@ def vocabulary_head(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints) -
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     tokens
         That go through the head on this rank, ``[C]``.
     tp

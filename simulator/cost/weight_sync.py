@@ -50,14 +50,10 @@ def weight_sync_cost(
 
     Parameters
     ----------
-    facts, shape
-        What is known of job, device and engines; the model.
     trainer_gpus
         GPUs of the trainer's pool, ``[C]``.
     generation
         Engine layouts, ``[C]``.
-    precision
-        Number format of weights and GEMMs.
     receiver
         The job seen from the generation pool's GPUs, where those are of another type.
 

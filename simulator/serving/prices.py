@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost import engine_comms, engine_launches, engine_layer, speculation
+from simulator.cost import engine_attention, engine_comms, engine_launches, engine_layer, speculation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -287,7 +287,8 @@ def tabulate(
     decode = _decode_attention_s(facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision)
     filled = np.maximum(FULL_TOKENS / lengths, 1.0)[None, :]
     prefill = (
-        engine_layer.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0] / filled[0]
+        engine_attention.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0]
+        / filled[0]
     )
     head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sampled / groups, 1.0)[None, :])
     launched = speculation.drafts_launched(facts)
@@ -319,7 +320,7 @@ def _decode_attention_s(
     """What of a decode step depends on the context: attention of all layers, and the passes of a draft."""
     # As in a rollout's step: latent attention is bound by compute, so that each checked token has its own time.
     queries = active if shape.mla is None else active * speculation.checked_tokens(facts)
-    attention = engine_layer.attention_of_decode(facts, shape, layouts, queries, context, precision)
+    attention = engine_attention.attention_of_decode(facts, shape, layouts, queries, context, precision)
     drafts = speculation.drafting(facts, shape, layouts, active, context, precision)
     return np.asarray(attention.s * float(shape.num_layers) + (drafts.compute + drafts.comm).s, dtype=np.float64)
 

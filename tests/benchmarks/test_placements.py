@@ -2,24 +2,24 @@
 
 import pytest
 
-from benchmarks.placements import rounds_apart, spread_over, stages_of, swapped
+from benchmarks.placements import apart, spread_over, stages_of, swapped
 from simulator.calibration.factors import without_dispatch
 from simulator.plan.timeline import Timeline
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, workload
 
 
-def test_what_is_learned_from_is_of_every_round() -> None:
-    """Ten of five rounds of twelve: two of each."""
+def test_what_is_learned_from_is_of_every_visit() -> None:
+    """Ten of five visits of twelve: two of each."""
     taken = spread_over(range(60), 10)
     assert len(taken) == 10
     assert [sum(i // 12 == part for i in taken) for part in range(5)] == [2, 2, 2, 2, 2]
     assert spread_over(range(4), 10) == [0, 1, 2, 3]
 
 
-def test_rounds_of_a_machine_that_changed_lie_apart() -> None:
-    assert rounds_apart([1.0, 1.0, 1.1, 1.1], 2) == pytest.approx(0.1)
-    assert rounds_apart([1.0, 2.0, 1.0, 2.0], 2) == 0.0, "iterations that differ are no drift"
+def test_visits_of_a_machine_that_changed_lie_apart() -> None:
+    assert apart([[1.0, 1.0], [1.1, 1.1]]) == pytest.approx(0.1)
+    assert apart([[1.0, 2.0], [1.0, 2.0]]) == 0.0, "iterations that differ are no change"
 
 
 def test_order_counts_beyond_the_spread() -> None:
@@ -29,8 +29,8 @@ def test_order_counts_beyond_the_spread() -> None:
     assert swapped([fast, slow | {"low_s": 1.05}]) == []
 
 
-def test_a_stage_that_is_far_off_counts_unless_its_rounds_lie_apart() -> None:
-    """Iterations that take what they were priced at, but for one stage: twice as long always, or in one round alone."""
+def test_a_stage_that_is_far_off_counts_unless_its_visits_lie_apart() -> None:
+    """Iterations that take what they were priced at, but for one stage: twice as long always, or in one visit alone."""
     facts = make_facts("ppo", work=workload(64, 512, 256))
     plan = make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=8)
     priced = simulate(plan, without_dispatch(facts)).model_copy(update={"source": "measured"})
@@ -40,8 +40,8 @@ def test_a_stage_that_is_far_off_counts_unless_its_rounds_lie_apart() -> None:
         longer = stages["training"] - priced.stages["training"]
         return priced.model_copy(update={"stages": stages, "iteration_s": priced.iteration_s + longer})
 
-    def told(*rounds: float) -> dict[str, tuple[bool, bool]]:
-        found = stages_of("all", plan, facts, [with_training(times) for times in rounds], len(rounds))
+    def told(*visits: float) -> dict[str, tuple[bool, bool]]:
+        found = stages_of("all", plan, facts, [[with_training(times)] for times in visits])
         return {stage["stage"]: (stage["far"], stage["disturbed"]) for stage in found}
 
     assert not any(far for far, _ in told(1.0, 1.0, 1.0).values())

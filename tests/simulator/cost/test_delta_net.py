@@ -7,7 +7,7 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.records import Basis
-from simulator.cost import delta_net, engine_layer, engine_memory
+from simulator.cost import delta_net, engine_attention, engine_memory
 from simulator.cost.compute import Batch
 from simulator.cost.gemm_sizes import linear_gemms
 from simulator.cost.trainer_layer import layer_costs
@@ -40,9 +40,11 @@ def test_projections_hold_the_mixers_parameters() -> None:
 
 def test_latent_layers_are_a_quarter_of_the_model() -> None:
     """Seven of 27 layers read a cache that grows; the twenty others read a state that does not."""
-    near, far = (engine_layer.attention_of_decode(FACTS, KIMI, EIGHT, MANY, LONG * n, "bf16").s[0, 0] for n in (1, 4))
+    near, far = (
+        engine_attention.attention_of_decode(FACTS, KIMI, EIGHT, MANY, LONG * n, "bf16").s[0, 0] for n in (1, 4)
+    )
     latent = replace(KIMI, linear=None, num_linear_layers=0)
-    alone = [engine_layer.attention_of_decode(FACTS, latent, EIGHT, MANY, LONG * n, "bf16").s[0, 0] for n in (1, 4)]
+    alone = [engine_attention.attention_of_decode(FACTS, latent, EIGHT, MANY, LONG * n, "bf16").s[0, 0] for n in (1, 4)]
     assert far - near == pytest.approx((alone[1] - alone[0]) * 7 / 27)
 
 

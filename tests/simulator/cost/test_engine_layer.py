@@ -1,4 +1,4 @@
-"""Protects a layer of an inference engine: how it is split, what crosses nodes, and what kernels of old cost."""
+"""Protects a layer of an inference engine: how it is split, and what crosses nodes."""
 
 from dataclasses import replace
 
@@ -45,11 +45,8 @@ def test_a_decode_step_over_two_nodes_is_not_priced_as_one_node() -> None:
     assert steps[1].comm.s[0, 0] - steps[0].comm.s[0, 0] > 2 * 80 * engine_comms.NETWORK_BASE_S
 
 
-def test_attention_copies_share_sequences_and_not_heads() -> None:
+def test_attention_copies_have_nothing_to_reduce() -> None:
     facts = h100()
-    copied = engine_layer.attention_of_decode(facts, MOE, layouts(8, copies=8), ROWS, ROWS * 30, "bf16").s
-    alone = engine_layer.attention_of_decode(facts, MOE, layouts(1), ROWS / 8, ROWS * 30, "bf16").s
-    assert copied == pytest.approx(alone)
     reduces = [engine_comms.layer_reduces(facts, MOE, layouts(8, copies=c), ROWS).s[0, 0] for c in (1, 8)]
     sent = ROWS * MOE.hidden * facts.activation_bytes
     there, back = (facts.device.collective(kind, sent, 8).s[0, 0] for kind in ("all_gather", "reduce_scatter"))
@@ -73,23 +70,6 @@ def test_expert_parallel_reads_whole_experts() -> None:
         assert engine_layer.layer_work(facts, MOE, layouts(8, ep=ep), few, "fp8_block").s[0, 0] > 0
     with_ep, without = (engine_layer.layer_work(facts, MOE, layouts(8, ep=e), few, "bf16").s[0, 0] for e in (8, 1))
     assert with_ep != pytest.approx(without)
-
-
-def test_decode_kernels_of_old_are_bound_by_instructions() -> None:
-    """Without groups they spend them for every query head; with groups once, but no less for a narrow cache."""
-    many = np.asarray([[256.0]])
-
-    def seconds(groups: tuple[int, ...] | None, cache: tuple[str, ...] = ("fp8",)) -> float:
-        facts = h100()
-        engine = replace(facts.generation, grouped_query_kernels=groups, fp8_cache_with=cache)
-        facts = replace(facts, generation=engine)
-        return float(engine_layer.attention_of_decode(facts, LLAMA, layouts(4), many, many * 8, "fp8").s[0, 0])
-
-    wide, narrow = seconds(None, ()), seconds(None)
-    assert 1.5 * narrow < wide  # a kernel of today reads half as many bytes
-    assert seconds((8,)) == pytest.approx(wide)
-    assert 1.5 * wide < seconds(()) < 8 * wide
-    assert seconds(()) == pytest.approx(seconds((), ())) == pytest.approx(seconds((8,), ()))
 
 
 def test_an_engine_without_a_pause_is_held_back_by_its_power() -> None:

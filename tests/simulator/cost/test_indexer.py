@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiles.models.catalogue import load_model
-from simulator.cost import compute, engine_layer, engine_memory
+from simulator.cost import compute, engine_attention, engine_memory
 from simulator.cost.indexer import as_shorter_prompts, index_scores
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
@@ -40,7 +40,7 @@ def test_decode_reads_what_is_picked() -> None:
     """Beyond the picked tokens a step grows by the indexer's keys and by three dense layers, not by the cache."""
     dense = replace(M3, sparse=None)
     near, far, all_of_it = (
-        engine_layer.attention_of_decode(FACTS, shape, EIGHT, ONE * 64, ONE * length, "bf16").s[0, 0]
+        engine_attention.attention_of_decode(FACTS, shape, EIGHT, ONE * 64, ONE * length, "bf16").s[0, 0]
         for shape, length in ((M3, 4096.0), (M3, 65_536.0), (dense, 65_536.0))
     )
     assert near < far < 0.8 * all_of_it
@@ -62,7 +62,7 @@ def test_heads_of_each_kind_of_layer_have_their_own_cache() -> None:
     assert held == pytest.approx(2 * (50 * 2 * 256 + 10 * 512) * 2.0)
     assert engine_memory.windowed_share(gemma) == pytest.approx(50 * 4096 / (50 * 4096 + 10 * 2048))
     short, long = (
-        engine_layer.attention_of_decode(FACTS, gemma, EIGHT, ONE * 64, ONE * n, "bf16").s[0, 0]
+        engine_attention.attention_of_decode(FACTS, gemma, EIGHT, ONE * 64, ONE * n, "bf16").s[0, 0]
         for n in (2048.0, 65_536.0)
     )
     assert short < long < 32 * short, "windows do not grow"

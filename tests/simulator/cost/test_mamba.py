@@ -7,7 +7,7 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.records import Basis
-from simulator.cost import compute, engine_layer, host_launches, mamba, memory, train, trainer_layer
+from simulator.cost import compute, engine_attention, host_launches, mamba, memory, train, trainer_layer
 from simulator.cost.compute import Batch
 from simulator.facts import Implementation
 from simulator.plan.layouts import GenerationLayouts, Layouts
@@ -88,7 +88,7 @@ def test_a_step_of_an_engine_reads_and_writes_the_state_whatever_the_context() -
     layouts = GenerationLayouts.of([GenerationLayout(dp=1, tp=1, max_num_seqs=256, kv_cache_bytes=0)])
     only = replace(NANO, num_layers=NANO.num_linear_layers, num_mixer_free_layers=0, num_mlp_free_layers=0, moe=None)
     short, long = (
-        engine_layer.attention_of_decode(facts, only, layouts, sequences, np.full((1, 2), context), "bf16").s[0, 1]
+        engine_attention.attention_of_decode(facts, only, layouts, sequences, np.full((1, 2), context), "bf16").s[0, 1]
         for context in (1024.0, 8192.0)
     )
     assert short == long == pytest.approx(float(by_hand.s))

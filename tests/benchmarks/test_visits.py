@@ -1,0 +1,59 @@
+"""Protects what counts of a measured plan: visits that other work slowed are made again, whatever was predicted."""
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.visits import AT_MOST, Visit, calm, median_s, visit_until_calm
+from simulator.plan.plan import Plan
+from simulator.plan.timeline import Timeline
+from simulator.play.simulate import simulate
+from tests.builders import make_facts, make_plan, workload
+
+
+@pytest.fixture
+def measured() -> Callable[[float], Visit]:
+    """A visit of three iterations, the median of which takes so long."""
+    facts = make_facts("ppo", work=workload(64, 512, 256))
+    one = simulate(make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=8), facts)
+
+    def iterations(seconds: float) -> list[Timeline]:
+        return [one.model_copy(update={"iteration_s": s}) for s in (0.5 * seconds, seconds, 9.0 * seconds)]
+
+    return iterations
+
+
+def test_calm_visits_are_those_beside_the_fastest(measured: Callable[[float], Visit]) -> None:
+    """By medians: an iteration that something interrupted does not spoil a visit."""
+    found = calm([measured(s) for s in (1.3, 1.04, 1.0, 1.06)])
+    assert [median_s(visit) for visit in found] == [1.04, 1.0]
+    assert calm([]) == []
+
+
+def test_a_disturbed_visit_is_made_again_in_turn(measured: Callable[[float], Visit]) -> None:
+    """Of two plans one is slowed twice; the other is visited no more than asked."""
+    seconds = {"a": [1.0, 2.0, 1.5, 1.02], "b": [3.0, 3.0]}
+    order: list[str] = []
+
+    def visit(plan: Plan) -> Visit:
+        order.append(plan.placement)
+        return measured(seconds[plan.placement].pop(0))
+
+    kept, again = visit_until_calm(_plans("a", "b"), 2, visit)
+    assert order == ["a", "b", "a", "b", "a", "a"]
+    assert {name: [median_s(v) for v in visits] for name, visits in kept.items()} == {"a": [1.0, 1.02], "b": [3.0, 3.0]}
+    assert again == {"a": 2, "b": 0}
+
+
+def test_a_machine_without_rest_ends_all_the_same(measured: Callable[[float], Visit]) -> None:
+    """What is left is told by few visits, not by a loop without end."""
+    slower = iter(range(1, 100))
+    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: measured(float(next(slower))))
+    assert len(kept["a"]) == 1
+    assert again["a"] == 2 * AT_MOST - 1
+
+
+def _plans(*names: str) -> dict[str, Plan]:
+    facts = make_facts("ppo", work=workload(64, 512, 256))
+    plan = make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=8)
+    return {name: plan.model_copy(update={"placement": name}) for name in names}
