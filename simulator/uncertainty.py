@@ -143,8 +143,8 @@ def interval(cluster: str = "rl", by_rule: float = 0.0) -> tuple[float, float]:
     """
     found = range_of(cluster)
     low, high = min(found.low, 1.0), max(found.high, 1.0)
-    if not by_rule:
-        return low, high
+    if not by_rule or cluster.endswith(f"/{UNTABLED}"):
+        return low, high  # parts without tables have all of their kernels by rule
     rules = range_of(f"{cluster.rpartition('/')[0]}/{UNTABLED}")
     return (
         math.exp(-math.hypot(math.log(low), by_rule * math.log(min(rules.low, 1.0)))),

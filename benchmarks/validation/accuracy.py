@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from benchmarks.validation import ablation, calibrate, plots
+from benchmarks.validation.alike import correlations
 from benchmarks.validation.devices import DERIVED
 from benchmarks.validation.fit import FitConstant, fit_constants
 from benchmarks.validation.headline import COLUMNS as HEADLINE
@@ -79,7 +80,7 @@ def accuracy_text(frame: pd.DataFrame, picture: str, again: pd.DataFrame | None 
 
 def _parts(frame: pd.DataFrame, again: pd.DataFrame | None, picture: str) -> Mapping[str, str]:
     per_fit = grouped(frame, "table", "quantity", "fit")
-    intervals = calibrate.coverage(frame)
+    intervals, alike = calibrate.coverage(frame), correlations(calibrate.residuals(frame))
     families = family_errors(frame)
     return {
         "headline": table(headline(families), HEADLINE),
@@ -97,6 +98,7 @@ def _parts(frame: pd.DataFrame, again: pd.DataFrame | None, picture: str) -> Map
         "devices": table(device_records(frame), ("device", "basis", *STATISTICS)),
         "lookup": table(lookup_records(), ("device", "table", "points left out", "median", "90 %", "99 %")),
         "sustained": table(sustained_records(), ("device", "dtype", "share of peak", "source")),
+        "correlations": ", ".join(f"{name} {rho:.2f}" for name, rho in alike.items()),
         "intervals": table(intervals, tuple(intervals[0]) if intervals else ("table",)),
     }
 

@@ -2,9 +2,10 @@
 
 A cluster is a path from the general to the special (``training/moe/blackwell``). Its width is the quantile of its rows'
 errors; rows of its parent count a third, those of the grandparent a tenth, so that a cluster of three rows leans on its
-neighbours and one of thirty stands by itself. Where all of them together are too few for a quantile it is the largest
-error, and beyond it where few families were asked (``BEYOND``). Devices without tables lean on each other alone,
-whatever was measured on them, and no other cluster leans on them; a stage leans on whole iterations, too.
+neighbours and one of thirty stands by itself. Rows of one family count for few, since they are off alike (``alike``).
+Where all of them together are too few for a quantile it is the largest error, and beyond it where few families were
+asked (``BEYOND``). Devices without tables lean on each other alone, whatever was measured on them, and no other cluster
+leans on them; a stage leans on whole iterations, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from benchmarks.validation.alike import counts
 from benchmarks.validation.newer_releases import widened
 from benchmarks.validation.report import is_rate, is_time
 from profiles.atomic_write import write_atomically
@@ -33,6 +35,8 @@ BEYOND = {1: 6.314, 2: 2.322, 3: 1.667, 4: 1.4, 5: 1.253, 6: 1.158, 7: 1.091, 8:
 """Multiple of the largest of so many families' errors below which a further one lies with probability ``COVERAGE``.
 
 All from one normal distribution, of any width; of nine families the largest does for itself."""
+FEW = 7
+"""Rows of which one outside leaves more than 85 % inside; of fewer it does not, whatever the width."""
 LEAST = 0.05
 """Half-width below which no interval goes: repeats of one configuration spread by as much."""
 STAGES = ["gen", "logprob", "old_logprob", "ref_logprob", "critic", "train", "refit", "other"]
@@ -80,7 +84,7 @@ def _family(table: str, system: str, name: str, family: str) -> str:
 def half_width(rows: pd.DataFrame, path: str) -> float:
     """Half-width in the logarithm that a new row of a cluster lies in with probability ``COVERAGE``."""
     by_cluster = {own: _weight(path, own) for own in rows["cluster"].unique()}
-    weights = rows["cluster"].map(by_cluster).to_numpy(dtype=np.float64)
+    weights = rows["cluster"].map(by_cluster).to_numpy(dtype=np.float64) * counts(rows)
     used = weights > 0
     if not used.any():
         return float("inf")
@@ -126,26 +130,46 @@ def _paths(clusters: Iterable[str]) -> set[str]:
 
 
 def coverage(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """By cluster: share of rows inside the range that the rows of other families alone give, and its mean width."""
+    """By cluster: share of rows inside the range that the rows of other families alone give, and its mean width.
+
+    After them, for clusters of less than ``FEW`` rows, the longest beginning that has as many.
+    """
     rows = residuals(frame)
-    found = []
-    for path, part in rows.groupby("cluster", sort=True):
-        widths = [half_width(rows[rows["family"] != family], str(path)) for family in part["family"]]
-        inside = part["size"].to_numpy() <= np.asarray(widths)
-        own = {"cluster": path, "rows": len(part), "families": int(part["family"].nunique())}
-        factor = float(np.exp(2.0 * np.mean(widths)))
-        found.append({**own, "inside": float(inside.mean()), "high over low": factor, "bias": _bias(part)})
-    return found
+    pairs = list(zip(rows["cluster"], rows["family"], strict=True))
+    widths = {(path, family): half_width(rows[rows["family"] != family], path) for path, family in set(pairs)}
+    rows = rows.assign(width=[widths[pair] for pair in pairs])
+    own = sorted(rows["cluster"].unique())
+    wider = sorted({_with_enough(path, rows) for path in own} - set(own))
+    return [_covered(path, rows[[_inside(path, cluster) for cluster in rows["cluster"]]]) for path in (*own, *wider)]
+
+
+def _with_enough(path: str, rows: pd.DataFrame) -> str:
+    """The path, or its longest beginning with ``FEW`` rows in it; its table where none has."""
+    while "/" in path and sum(_inside(path, own) for own in rows["cluster"]) < FEW:
+        path = path.rpartition("/")[0]
+    return path
+
+
+def _covered(path: str, part: pd.DataFrame) -> dict[str, Any]:
+    own = {"cluster": path, "rows": len(part), "families": int(part["family"].nunique())}
+    factor = float(np.exp(2.0 * part["width"].mean()))
+    inside = float((part["size"] <= part["width"]).mean())
+    return {**own, "inside": inside, "high over low": factor, "bias": _bias(part)}
 
 
 def with_intervals(frame: pd.DataFrame) -> pd.DataFrame:
-    """``low`` and ``high`` of every prediction, from the calibration that ships; wider for a release after all rows."""
+    """``low`` and ``high`` of every prediction, from the calibration that ships, as a plan has them.
+
+    Wider where no table holds the kernels of a time, and for a release that came after all rows.
+    """
     from simulator.uncertainty import interval
 
     columns = ("table", "quantity", "model_kind", "schedule", "device", "system")
     paths = [cluster(*values) for values in frame[list(columns)].fillna("").to_numpy()]
     nothing = (float("nan"), float("nan"))
-    found = [interval(path) if path else nothing for path in paths]
+    by_rule = frame["by_rule"].fillna(0.0) if "by_rule" in frame else [0.0] * len(frame)
+    shares = [0.0 if path.startswith("memory") else float(share) for path, share in zip(paths, by_rule, strict=True)]
+    found = [interval(*own) if own[0] else nothing for own in zip(paths, shares, strict=True)]
     families = frame["family"].fillna("") if "family" in frame else [""] * len(frame)
     found = [(widened(low, family), widened(high, family)) for (low, high), family in zip(found, families, strict=True)]
     bounds = np.asarray(found, dtype=np.float64).reshape(-1, 2)

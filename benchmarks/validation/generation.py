@@ -36,6 +36,7 @@ from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
 from simulator.serving.run import Load
+from simulator.uncertainty import by_rule_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -124,8 +125,10 @@ def predict_row(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
         "tokens_per_s_per_gpu": served.throughput_tokens_per_s / gpus,
     }
     note, kind = "; ".join(run.assumed), model_kind(run.shape)
-    device = run.facts.device.name
-    found = [replace(row, model_kind=kind, device=device).with_prediction(values[row.quantity], note) for row in rows]
+    rows = [
+        replace(row, model_kind=kind, device=run.facts.device.name, by_rule=by_rule_share(run.facts)) for row in rows
+    ]
+    found = [row.with_prediction(values[row.quantity], note) for row in rows]
     if run.load.output_tokens > 1:
         return found
     return [row.without(_ONE_TOKEN) if row.quantity == "tpot_ms" else row for row in found]

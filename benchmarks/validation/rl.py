@@ -115,7 +115,7 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     of_trainer_alone = _lacks_engine(cells, kind)
     plain = iteration_s(run.facts, run.plan)
     for row in rows:
-        row = replace(row, device=device, model_kind=model_kind(shape))
+        row = replace(row, device=device, model_kind=model_kind(shape), by_rule=run.timeline.by_rule)
         naive = plain[row.quantity]
         if of_trainer_alone and row.quantity in OF_THE_ENGINE:
             yield row.without("the engine's layout is not stated")

@@ -27,6 +27,7 @@ COLUMNS = (
     "naive",
     "fit",
     "family",
+    "by_rule",
     "reason",
 )
 
@@ -55,6 +56,8 @@ class Row:
         What anybody would say without us: 6 N T at 40 % of the peak, decode bound by bandwidth (``naive``).
     family
         Model, device and engine release; see ``families``.
+    by_rule
+        Share of the model whose kernels no table of the device holds (``simulator.uncertainty.by_rule_share``).
     fit
         Whether a constant of the product was fitted on this row (``fit_rows.yaml`` says so, nothing else does).
     reason
@@ -79,6 +82,7 @@ class Row:
     high: float | None = None
     naive: float | None = None
     family: str = ""
+    by_rule: float = 0.0
 
     @property
     def relative_error(self) -> float | None:

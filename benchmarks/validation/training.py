@@ -33,6 +33,7 @@ from simulator.cost.train import training_cost
 from simulator.facts import Facts, RoleSpec
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout
+from simulator.uncertainty import by_rule_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,8 +101,9 @@ def _predict(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
 def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     device = published_device(text_of(cells.get("gpu_kind")))
     shape = published_model(text_of(cells.get("model")), trained=True)
-    rows = [replace(row, device=device, model_kind=model_kind(shape)) for row in rows]
     step = step_of(cells, device, shape)
+    by_rule = by_rule_share(step.facts)
+    rows = [replace(row, device=device, model_kind=model_kind(shape), by_rule=by_rule) for row in rows]
     seconds = step_seconds(step)
     words = "; ".join(step.assumed)
     plain = passes_s(step.facts.device.spec, shape, float(step.global_batch * step.seq_len), step.num_gpus)

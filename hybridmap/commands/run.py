@@ -77,9 +77,10 @@ def run(
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
     chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
     if given.speculation is not None and chosen.draft_tokens != 0:
+        systems = "verl, nemo-rl or slime" if given.speculation.draft is None else "verl or nemo-rl"
         raise NotYetError(
-            f"{job}: speculation is priced, and no engine that runs plans drafts; leave it out to run, or run a plan "
-            "of 0 draft_tokens"
+            f"{job}: speculation is priced, and no engine that hybridmap runs drafts: hybridmap export the plan --to "
+            f"{systems}, whose engines do; or run a plan of 0 draft_tokens, or leave speculation out"
         )
     require_folder(out)
     require_installed()

@@ -9,7 +9,7 @@ import numpy as np
 from profiles.records import Basis, Floats, Ints, Priced, longer
 from simulator.cost import delta_net, mamba
 from simulator.cost.formats import formats_of, kv_dtype, mla_dtype
-from simulator.cost.indexer import as_shorter_prompts, index_scores
+from simulator.cost.indexer import as_shorter_prompts, index_scores, prompt_ratio
 
 if TYPE_CHECKING:
     from profiles.models.layers import SoftmaxKind
@@ -156,12 +156,16 @@ def _softmax_of_prefill(
 ) -> Priced:
     """Attention over keys and values of prompts in an average layer, each kind of layer by itself."""
     cache, parts = kv_dtype(facts, precision), Priced.zero(np.broadcast_shapes(own.shape, length.shape))
+    ratio = 1.0 if shape.sparse is None else prompt_ratio(facts, shape.sparse)
     for kind in shape.softmax_kinds:
         prompts, read = as_shorter_prompts(own, length, kind.topk) if kind.topk else (own, length)
         kv = _kv_heads(kind, ranks)
         price = facts.device.attention_prefill(prompts, read, heads, kv, kind.head_dim, cache, kind.window)
-        parts = parts + (price.at_best(Basis.ANALYTIC) if kind.topk else price) * (kind.layers / shape.num_layers)
-    return parts if shape.sparse is None else parts + _indexer(facts, shape, own * length * length / 2.0, prompt=True)
+        price = price.at_best(Basis.ANALYTIC) * ratio if kind.topk else price
+        parts = parts + price * (kind.layers / shape.num_layers)
+    if shape.sparse is None:
+        return parts
+    return parts + _indexer(facts, shape, own * length * length / 2.0, prompt=True) * ratio
 
 
 def sparse_modules(facts: Facts, shape: ModelShape) -> bool:

@@ -23,6 +23,15 @@ SCORE_BYTES = 12.0
 QUERIES_OF_TILE = 128
 """Queries of a prompt that share one read of a key in kernels that score tiles and keep a block's highest alone."""
 
+PROMPT_RATIO = {"vllm": (3.9, 2.2), "sglang": (6.5, 10.5)}
+"""Attention of prompts to picked blocks with its indexer, measured over the rule, by engine: on parts without FP4
+products, and with them.
+
+Medians of published modules of MiniMax-M3 less their projections, prompts of 1,024 tokens and more
+(aiconfigurator-core 0.12.0): vLLM 0.24 on H100 and H200; on B200, B300, GB200 and GB300 (1.9 to 2.8). SGLang 0.5.16 on
+H100 and H200; on B200. TensorRT-LLM's ran a reference there that takes tens of times as long: vLLM's stand in.
+"""
+
 
 def index_scores(facts: Facts, sparse: SparseShape, pairs: Floats, prompt: bool = False) -> Priced:
     """One layer's indexer over pairs of a query and a cached token.
@@ -56,6 +65,25 @@ def index_scores(facts: Facts, sparse: SparseShape, pairs: Floats, prompt: bool 
         read = 2.0 * sparse.index_head_dim / (QUERIES_OF_TILE if prompt else 1)
         pair_bytes = read + SCORE_BYTES * sparse.index_heads / sparse.block
     return products + facts.device.memory_bound(pair_bytes * pairs, INDEX_KERNELS)
+
+
+def prompt_ratio(facts: Facts, sparse: SparseShape) -> float:
+    """What the engine's kernels take for prompts over the rule, where blocks are picked.
+
+    Parameters
+    ----------
+    facts, sparse
+        What is known of job, device and engines; sizes of the indexer.
+
+    Returns
+    -------
+    float
+        1 where single tokens are picked, whose modules have tables.
+    """
+    if sparse.block == 1:
+        return 1.0
+    plain, with_fp4 = PROMPT_RATIO.get(facts.generation.name.partition("@")[0], PROMPT_RATIO["vllm"])
+    return with_fp4 if "nvfp4" in facts.device.spec.peak_flop_per_s else plain
 
 
 def as_shorter_prompts(prompts: Floats, length: Floats, topk: int) -> tuple[Floats, Floats]:

@@ -76,6 +76,7 @@ def test_what_is_priced_by_rule_widens_an_interval():
     assert none == (low, high)
     assert whole[0] < half[0] < low and high < half[1] < whole[1]
     other = range_of("rl/dense/sync/other").high
+    assert interval("rl/dense/sync/other", 0.5) == interval("rl/dense/sync/other"), "whose range is of rules alone"
     assert whole[1] == pytest.approx(math.exp(math.hypot(math.log(high), math.log(other))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,14 @@ class RMSNorm(torch.nn.Module):
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.device.type == "cuda":
+            return one_kernel_norm(x, self.weight, self.eps)
         return rms_norm(x, self.weight, self.eps)
+
+
+def one_kernel_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """``rms_norm`` by torch's kernel for GPUs; elsewhere torch takes it apart again."""
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, eps)
 
 
 class PackedAttention(torch.nn.Module):
@@ -82,6 +90,14 @@ RECOMPUTE: dict[Recompute, dict[str, Any]] = {
 """Megatron's settings by the recompute level of a plan."""
 
 
+def compiles_activations(device: torch.device) -> bool:
+    """Whether gate and up projection meet in one kernel, made by torch.compile: on a CPU making it outlasts a run.
+
+    Not for experts, which have few tokens or none: torch makes one kernel each for none, one and more, then gives up.
+    """
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
 def transformer_config(
     arch: Architecture,
     layout: MegatronLayout,
@@ -91,7 +107,7 @@ def transformer_config(
     recompute: Recompute,
     device: torch.device,
 ) -> TransformerConfig:
-    """Megatron's settings for ``arch``; fusions that need CUDA extensions are off.
+    """Megatron's settings for ``arch``; fusions that need Apex or Transformer Engine are off.
 
     A mixture of experts under tensor parallelism gets sequence parallelism: Megatron trains it in no other way.
     """
@@ -124,7 +140,7 @@ def transformer_config(
         attention_softmax_in_fp32=True,
         masked_softmax_fusion=False,
         bias_dropout_fusion=False,
-        bias_activation_fusion=False,
+        bias_activation_fusion=not arch.num_experts and compiles_activations(device),
         apply_rope_fusion=False,
         gradient_accumulation_fusion=False,
         batch_p2p_comm=device.type != "cpu",

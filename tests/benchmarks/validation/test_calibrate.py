@@ -10,7 +10,7 @@ from benchmarks.validation.accuracy import accuracy_text
 from benchmarks.validation.headline import headline
 from benchmarks.validation.report import frame_of
 from benchmarks.validation.rows import Row
-from simulator.uncertainty import load_calibration
+from simulator.uncertainty import interval, load_calibration
 
 
 def frame(ratios, system="a", device="b200-sxm", kind="dense", **how):
@@ -118,6 +118,14 @@ def test_coverage_is_by_the_rows_of_other_families():
     assert line["bias"] < 0, "what took longer than predicted was predicted too fast"
 
 
+def test_clusters_of_few_rows_stand_once_more_among_their_neighbours():
+    few = frame([1.0, 3.0], system="few", device="h100-80gb-sxm")
+    own, small, together = calibrate.coverage(pd.concat([frame([1.0] * 9), few], ignore_index=True))
+    assert [line["cluster"] for line in (own, small)] == ["training/dense/blackwell", "training/dense/hopper"]
+    assert (small["rows"], small["inside"]) == (2, 0.5)
+    assert (together["cluster"], together["rows"], together["inside"]) == ("training/dense", 11, pytest.approx(10 / 11))
+
+
 def test_the_file_keeps_what_is_declared(tmp_path):
     path = tmp_path / "uncertainty.yaml"
     path.write_text("# why\nhalf_width:  # by evidence\n  measured: 0.05\nclusters: {}\n")
@@ -138,6 +146,15 @@ def test_the_file_keeps_what_is_declared(tmp_path):
 def test_every_prediction_has_its_interval():
     found = calibrate.with_intervals(frame([0.9, 1.2]))
     assert (found["low"] < found["predicted"]).all() and (found["predicted"] < found["high"]).all()
+
+
+def test_a_row_priced_by_rule_is_as_wide_as_a_plan_of_it():
+    """Memory is not: it is counted, whatever its kernels are priced by."""
+    found = calibrate.with_intervals(frame([1.0, 1.0]).assign(by_rule=[0.0, 0.5]))
+    path = "training/dense/blackwell"
+    assert found[["low", "high"]].to_numpy() / 100 == pytest.approx(np.array([interval(path), interval(path, 0.5)]))
+    held = frame([1.0, 1.0]).assign(by_rule=[0.0, 0.5], quantity="peak_mem_gib")
+    assert calibrate.with_intervals(held)["low"].nunique() == 1
 
 
 @pytest.fixture

@@ -156,6 +156,12 @@ def test_formats_models_and_parts_beyond_the_published_rows_are_predicted(change
     assert value is not None and 2.0 < value < 60.0, reason
 
 
+def test_a_row_says_how_much_of_its_model_no_table_holds() -> None:
+    linear = {"id": "b", "gpu_kind": "H200-SXM", "model": "moonshotai/Kimi-Linear-48B-A3B-Instruct"}
+    found = predict(pd.DataFrame([ROW, {**ROW, **linear}]))
+    assert {row.id: row.by_rule for row in found} == {"a": 0.0, "b": pytest.approx(20 / 54)}
+
+
 def test_a_response_of_one_token_has_no_time_per_token() -> None:
     found = rows(output_len=1, tpot_ms=200.0, ttft_ms=300.0)
     assert found["ttft_ms"][0] is not None and found["latency_sum_ms"][0] == found["ttft_ms"][0]

@@ -101,6 +101,18 @@ def test_a_run_goes_on_by_itself_and_not_beside_itself(run, run_job, tmp_path):
     assert "give one of them" in both.stderr
 
 
+def test_drafts_are_refused_with_the_systems_that_take_them(run, run_job, tmp_path):
+    job, config = run_job(), tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads((EXAMPLES / "tiny-config.json").read_text()) | {"vocab_size": 151936}))
+    drafts = {"draft": "qwen2.5-0.5b", "draft_tokens": 2, "acceptance": 0.5}
+    document = yaml.safe_load(job.read_text()) | {"speculation": drafts}
+    document["models"] = dict.fromkeys(document["models"], str(config))
+    job.write_text(yaml.safe_dump(document))
+    result = run("run", job, "--out", tmp_path / "out")
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+    assert "--to verl or nemo-rl" in " ".join(result.stderr.split()) and "0 draft_tokens" in result.stderr
+
+
 @needs_torch
 @quiet
 def test_a_damaged_checkpoint_is_skipped_with_a_warning(run, run_job, tmp_path):

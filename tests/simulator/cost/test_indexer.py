@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiles.models.catalogue import load_model
-from simulator.cost import compute, engine_attention, engine_memory
+from simulator.cost import compute, engine_attention, engine_memory, gemm_sizes, gemms
 from simulator.cost.indexer import as_shorter_prompts, index_scores
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
@@ -44,6 +44,28 @@ def test_decode_reads_what_is_picked() -> None:
         for shape, length in ((M3, 4096.0), (M3, 65_536.0), (dense, 65_536.0))
     )
     assert near < far < 0.8 * all_of_it
+
+
+@pytest.mark.parametrize(
+    ("device", "engine", "module_s"),
+    [
+        ("h100-80gb-sxm", "vllm@0.32", 1.705e-3),
+        ("h100-80gb-sxm", "sglang@0.5", 2.300e-3),
+        ("b200-sxm", "vllm@0.32", 0.649e-3),
+        ("b200-sxm", "sglang@0.5", 1.790e-3),
+    ],
+)
+def test_prompts_take_what_the_engines_modules_took(device, engine, module_s) -> None:
+    """One prompt of 8,192 tokens through a layer of 16 heads, beside aiconfigurator-core 0.12.0's MiniMax-M3 module."""
+    facts = make_facts("grpo", device=device, generation=engine)
+    four = GenerationLayouts.of([GenerationLayout(dp=1, tp=4, max_num_seqs=64, kv_cache_bytes=0)])
+    picked, ranks = replace(M3, sparse=replace(M3.sparse, num_layers=M3.num_layers)), np.asarray([[4]])
+    attention = engine_attention.attention_of_prefill(facts, picked, four, ONE, ONE * 8192, "bf16").s[0, 0]
+    products = sum(
+        gemms.run_gemms(facts, ONE * 8192, sizes, "bf16").s[0, 0] * part
+        for sizes, part in gemm_sizes.attention_products(picked, ranks)
+    )
+    assert attention + products == pytest.approx(module_s, rel=0.2)
 
 
 def test_training_attends_to_what_is_picked() -> None:
