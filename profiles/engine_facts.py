@@ -33,7 +33,8 @@ class _Engine:
 
     def basis(self, *names: str) -> Basis:
         """The weakest basis of some constants; one that no file states is assumed, unless it leaves its term out."""
-        return max((self.bases.get(name, self._unstated(name)) for name in names), default=Basis.MEASURED)
+        stated = self.bases
+        return max((stated[n] if n in stated else self._unstated(n) for n in names), default=Basis.MEASURED)
 
     def priced(self, **times: ArrayLike) -> Priced:
         """Constants in seconds, each as many times as given, on its own basis; shapes broadcast."""

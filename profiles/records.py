@@ -30,6 +30,7 @@ class Basis(IntEnum):
 
 
 NUM_BASES = len(Basis)
+_BASES = np.arange(NUM_BASES)
 
 ConstantBasis = Literal["measured", "published", "fitted", "analytic", "assumed"]
 """What a constant of a file can rest on; only a lookup is interpolated."""
@@ -54,16 +55,15 @@ class Priced:
         if isinstance(basis, Basis):  # most prices
             return Priced.parts((s, basis))
         b = np.asarray(basis, dtype=np.int64)
-        out = np.zeros((NUM_BASES, *np.broadcast_shapes(s.shape, b.shape)))
-        for i in range(NUM_BASES):
-            out[i] = np.where(b == i, s, 0.0)
-        return Priced(out)
+        rank = max(s.ndim, b.ndim)
+        return Priced(np.where(b == _BASES.reshape((NUM_BASES,) + (1,) * rank), s, 0.0))
 
     @staticmethod
     def parts(*parts: tuple[ArrayLike, Basis]) -> Priced:
         """Sum of seconds that each rest on one basis; shapes broadcast."""
         seconds = [np.asarray(s, dtype=np.float64) for s, _ in parts]
-        out = np.zeros((NUM_BASES, *np.broadcast_shapes(*(s.shape for s in seconds))))
+        one = len(seconds) == 1  # most prices
+        out = np.zeros((NUM_BASES, *(seconds[0].shape if one else np.broadcast_shapes(*(s.shape for s in seconds)))))
         for s, (_, basis) in zip(seconds, parts, strict=True):
             out[basis] += s
         return Priced(out)
@@ -90,13 +90,16 @@ class Priced:
 
     def __add__(self, other: Priced) -> Priced:
         left, right = self.by_basis_s, other.by_basis_s
+        if left.ndim == right.ndim:  # most sums
+            return Priced(left + right)
         rank = max(left.ndim, right.ndim)
         return Priced(_pad(left, rank) + _pad(right, rank))
 
     def __mul__(self, factor: ArrayLike) -> Priced:
         f = np.asarray(factor, dtype=np.float64)
-        rank = max(self.by_basis_s.ndim, f.ndim + 1)
-        return Priced(_pad(self.by_basis_s, rank) * f)
+        if f.ndim < self.by_basis_s.ndim:  # most factors
+            return Priced(self.by_basis_s * f)
+        return Priced(_pad(self.by_basis_s, f.ndim + 1) * f)
 
     __rmul__ = __mul__
 
@@ -146,11 +149,13 @@ def where(condition: ArrayLike, a: Priced, b: Priced) -> Priced:
 def exposed(work: Priced, beside: Priced) -> Priced:
     """What is left of ``work`` beside ``beside``, from nothing to all of it, with ``work``'s provenance."""
     total, hidden = work.s, beside.s
-    left = np.clip(total - hidden, 0.0, total)
-    ratio = np.divide(left, total, out=np.zeros(np.broadcast_shapes(total.shape, hidden.shape)), where=total > 0)
+    left = np.minimum(np.maximum(total - hidden, 0.0), total)
+    ratio: Floats = np.divide(left, total, out=np.zeros(left.shape), where=total > 0)
     return work * ratio
 
 
 def _pad(a: Floats, rank: int) -> Floats:
     """Insert element axes after the basis axis so that NumPy broadcasting aligns the element axes."""
+    if a.ndim == rank:
+        return a
     return a.reshape(a.shape[:1] + (1,) * (rank - a.ndim) + a.shape[1:])

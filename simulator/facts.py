@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from profiles.calibration import UNCALIBRATED
 from profiles.errors import InputError
 from profiles.units import DTYPE_BYTES
+from simulator.kept import Kept
 from simulator.plan.dataflow import Dataflow, build_dataflow
 
 if TYPE_CHECKING:
@@ -210,6 +211,11 @@ class Facts:
         """The same facts as the generation engine is priced with: the device with that engine's own tables first."""
         device = self.device.of_engine(self.generation.family, self.generation.release)
         return self if device is self.device else replace(self, device=device)
+
+    @cached_property
+    def kept(self) -> Kept:
+        """What calls of one plan ask for more than once, by these facts: layers' prices, pools' memory."""
+        return Kept(most=16)
 
     def on(self, device_type: str) -> Facts:
         """The same job seen from the GPUs of one type; ``KeyError`` if the cluster has none of it."""

@@ -70,6 +70,10 @@ def pool_memory(plan: Plan, pool: Pool, facts: Facts, level: float = TYPICAL) ->
 
     ``level`` is the share of the micro-batches that need no more; ``token_quantiles.ALWAYS`` has all at full length.
     """
+    return facts.kept.of(("pool", plan, pool, level), lambda: _pool_memory(plan, pool, facts, level))
+
+
+def _pool_memory(plan: Plan, pool: Pool, facts: Facts, level: float) -> PoolMemory:
     memories, here = memories_on(plan, pool, facts, level), facts.on(pool.device)
     classes = {"reserve": facts.training.memory_reserve_bytes}
     for needs in memories.values():

@@ -25,7 +25,7 @@ from profiles.lookup.table import Table, TableCard, read_table
 from profiles.records import Basis, where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from profiles.hardware import DeviceSpec
@@ -169,7 +169,7 @@ class DeviceTables:
         """
         first: NoBasisError | None = None
         own = self.names(operator, dtype)
-        for name in (*own, *self._of_others(operator, own)):
+        for name in self._in_turn(operator, own):
             try:
                 found = ask(self.lookup(name))
             except NoBasisError as error:
@@ -177,6 +177,11 @@ class DeviceTables:
             else:
                 return found if name in own else found.at_best(Basis.ANALYTIC)
         raise first or missing(self.reference.name, operator, what)
+
+    def _in_turn(self, operator: str, own: list[str]) -> Iterator[str]:
+        """An engine's own tables, then those of others, which are looked for where its own do not price alone."""
+        yield from own
+        yield from self._of_others(operator, own)
 
     def _of_others(self, operator: str, own: list[str]) -> list[str]:
         """Tables of other engines, which stand in for a number format that an engine's own do not hold."""

@@ -26,8 +26,29 @@ Key: TypeAlias = tuple[Hashable, ...]
 _TINY = 1e-30
 _MOST_COUNTED = 2**16
 """Numbers of keys are counted up to here, which takes no sorting."""
+_MEASURED, _INTERPOLATED, _ANALYTIC = int(Basis.MEASURED), int(Basis.INTERPOLATED), int(Basis.ANALYTIC)
 MOST_CELLS = 20_000_000
 """Of a grid: 160 MB. A table whose rows share no sizes would make one of any size."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """What a look-up asks of an axis, made once a grid.
+
+    ``inner`` are its sizes but the first and the last: how many of them a size is not below is its lower neighbour,
+    clamped. ``gaps`` are the distances between neighbours, ``None`` where there is one size.
+    """
+
+    ln: Floats
+    inner: Floats
+    gaps: Floats | None
+    least: float
+    most: float
+    stride: int
+
+    @staticmethod
+    def of(ln: Floats, stride: int) -> _Axis:
+        return _Axis(ln, ln[1:-1].copy(), np.diff(ln) if ln.size > 1 else None, float(ln[0]), float(ln[-1]), stride)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +86,36 @@ class RatioGrid:
             Measured over roofline, and basis; the broadcast shape.
         """
         base: Ints = np.zeros((), dtype=np.int64)
-        exact: NDArray[np.bool_] = np.ones((), dtype=np.bool_)
+        between: NDArray[np.bool_] = np.zeros((), dtype=np.bool_)
         outside: NDArray[np.bool_] = np.zeros((), dtype=np.bool_)
-        offsets, weights = np.zeros(1, dtype=np.int64), []
-        stride = self.ln_ratio.size
-        for axis, size in zip(self.ln_axes, sizes, strict=True):
-            stride //= axis.size
-            low, weight, beyond = _locate(axis, np.asarray(size, dtype=np.float64))
-            base = base + low * stride
-            exact = exact & ((weight == 0.0) | (weight == 1.0)) & ~beyond
-            outside = outside | beyond
-            if axis.size > 1:
-                offsets = np.add.outer(offsets, (0, stride)).reshape(-1)
-                weights.append(weight)
-        index = offsets.reshape((-1,) + (1,) * base.ndim) + base
-        basis = np.where(exact, Basis.MEASURED, np.where(outside, Basis.ANALYTIC, Basis.INTERPOLATED))
+        weights = []
+        for axis, size in zip(self._axes, sizes, strict=True):
+            x = np.log(np.maximum(np.asarray(size, dtype=np.float64), _TINY))
+            outside = outside | (x < axis.least) | (x > axis.most)
+            if axis.gaps is None:
+                base = base + np.zeros(x.shape, dtype=np.int64)
+                continue
+            low = axis.inner.searchsorted(x, side="right")
+            weight = np.minimum(np.maximum((x - axis.ln[low]) / axis.gaps[low], 0.0), 1.0)
+            base, between = base + low * axis.stride, between | ((weight > 0.0) & (weight < 1.0))
+            weights.append(weight)
+        index = self._offsets.reshape((-1,) + (1,) * base.ndim) + base
+        basis = np.where(outside, _ANALYTIC, np.where(between, _INTERPOLATED, _MEASURED))
         return np.exp(self._blend(index, weights)), np.maximum(basis, self._worst(index, weights))
+
+    @cached_property
+    def _axes(self) -> tuple[_Axis, ...]:
+        strides = [math.prod(self.ln_ratio.shape[i + 1 :]) for i in range(self.ln_ratio.ndim)]
+        return tuple(_Axis.of(axis, stride) for axis, stride in zip(self.ln_axes, strides, strict=True))
+
+    @cached_property
+    def _offsets(self) -> Ints:
+        """From the lowest corner of a cell to each of its corners, ``[2^axes]``; an axis of one size has none."""
+        offsets: Ints = np.zeros(1, dtype=np.int64)
+        for axis in self._axes:
+            if axis.gaps is not None:
+                offsets = np.add.outer(offsets, (0, axis.stride)).reshape(-1)
+        return offsets
 
     def _blend(self, corners: Ints, weights: list[Floats]) -> Floats:
         """Interpolate the values at ``corners``, shape ``[2^axes, ...]``, one axis after the other."""
@@ -94,7 +129,10 @@ class RatioGrid:
         """Weakest basis of the corners that carry weight."""
         if not self._has_holes:
             return np.zeros((), dtype=np.int64)
-        cell = self.cell_basis.reshape(-1)[corners].astype(np.int64)
+        made = self.cell_basis.reshape(-1)[corners]
+        if not made.any():
+            return np.zeros((), dtype=np.int64)
+        cell = made.astype(np.int64)
         for weight in weights:
             half = len(cell) // 2
             cell = np.maximum(np.where(weight < 1.0, cell[:half], 0), np.where(weight > 0.0, cell[half:], 0))
@@ -103,18 +141,6 @@ class RatioGrid:
     @cached_property
     def _has_holes(self) -> bool:
         return bool(self.cell_basis.any())
-
-
-def _locate(axis: Floats, size: Floats) -> tuple[Ints, Floats, NDArray[np.bool_]]:
-    """Lower neighbour, weight of the upper one, and whether ``size`` lies outside (then it is clamped)."""
-    x = np.log(np.maximum(size, _TINY))
-    beyond = (x < axis[0]) | (x > axis[-1])
-    if axis.size == 1:
-        return np.zeros(x.shape, dtype=np.int64), np.zeros(x.shape), beyond
-    low = np.minimum(np.maximum(np.searchsorted(axis, x, side="right") - 1, 0), axis.size - 2)
-    below = axis[low]
-    weight = (x - below) / (axis[low + 1] - below)
-    return low, np.minimum(np.maximum(weight, 0.0), 1.0), beyond
 
 
 def build_grid(sizes: Sequence[ArrayLike], ratio: ArrayLike, fill_order: Sequence[int] | None = None) -> RatioGrid:

@@ -6,6 +6,7 @@ Every count is in elements (parameters or activations), never in bytes; multiply
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from profiles.errors import InputError
@@ -177,7 +178,7 @@ class ModelShape:
         """Elements per token that enter the attention output projection."""
         return self.num_heads * (self.mla.v_head_dim if self.mla else self.head_dim)
 
-    @property
+    @cached_property
     def softmax_kinds(self) -> tuple[SoftmaxKind, ...]:
         """Kinds of attention that the model has layers of; latent attention as its expanded heads, which read all."""
         windowed = SoftmaxKind(
@@ -211,7 +212,7 @@ class ModelShape:
         index = self.sparse.index_head_dim * self.sparse.num_layers if self.sparse else 0
         return sum(2 * kind.kv_width * kind.layers for kind in self.softmax_kinds) + index
 
-    @property
+    @cached_property
     def attention_params(self) -> int:
         """Parameters of one layer's attention projections with their biases (norms are in another count).
 
@@ -243,7 +244,7 @@ class ModelShape:
             return self.hidden * (heads * dim + dim) + 2 * dim
         return (self.mla.q_lora_rank or self.hidden) * heads * dim + self.hidden * (dim + heads) + 2 * dim
 
-    @property
+    @cached_property
     def mixer_params(self) -> int:
         """Parameters of all layers' mixers: attention projections and linear mixers, without norms over queries."""
         linear = self.num_linear_layers * (self.linear.params(self.hidden) if self.linear else 0)
@@ -289,7 +290,7 @@ class ModelShape:
         """Parameters of one MoE layer's router; 0 in a dense model."""
         return self.moe.num_experts * (self.hidden + self.moe.router_bias) if self.moe else 0
 
-    @property
+    @cached_property
     def moe_mlp_params(self) -> int:
         """Parameters of one MoE layer's MLP: router, projections, all experts; 0 in a dense model."""
         if self.moe is None:
@@ -311,7 +312,7 @@ class ModelShape:
             inner += (self.mla.q_lora_rank or 0) + self.mla.kv_lora_rank
         return inner
 
-    @property
+    @cached_property
     def layer_params(self) -> int:
         """Parameters of all layers together: mixers, norms, MLPs."""
         others = self.num_layers - self.num_attention_layers
@@ -331,7 +332,7 @@ class ModelShape:
         """Parameters of the LM head that are not already in the embedding: 0 if tied."""
         return 0 if self.tied_embeddings else self.vocab * self.hidden
 
-    @property
+    @cached_property
     def num_params(self) -> int:
         """Every distinct parameter of the model with its LM head, exactly as in the published checkpoint."""
         return self.embedding_params + self.layer_params + self.hidden + self.head_params

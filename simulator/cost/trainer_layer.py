@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,10 +12,37 @@ from simulator.cost import comms, compute, moe
 from simulator.cost.call_cost import Cost
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from profiles.models.shape import ModelShape
     from simulator.cost.compute import Batch, LayerTime
     from simulator.facts import Facts
     from simulator.plan.layouts import Layouts
+
+
+MOST_KEPT = 64
+"""Candidates up to which a layer's price is kept: calls of one plan ask for it again. A search has many at once, seldom
+the same ones again, and they would fill the memory."""
+
+
+class _Degrees(Protocol):
+    """What the price of a layer may see of a layout."""
+
+    @property
+    def tp(self) -> Ints: ...
+    @property
+    def cp(self) -> Ints: ...
+    @property
+    def ep(self) -> Ints: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _OfRank:
+    """The degrees that share a layer between ranks, ``[C]`` each, and nothing else of a layout."""
+
+    tp: Ints
+    cp: Ints
+    ep: Ints
 
 
 def layer_costs(
@@ -32,9 +60,22 @@ def layer_costs(
     tuple[Cost, Cost]
         Costs forward and backward, ``[C]`` each.
     """
-    forward, backward = _without_context_exchange(facts, shape, layouts, batch, dtype)
-    exchange = _context_exchange(facts, shape, layouts, batch)
-    return forward.hide(exchange), backward.hide(exchange * 2.0)
+    degrees = _OfRank(layouts.tp, layouts.cp, layouts.ep)
+
+    def priced() -> tuple[Cost, Cost]:
+        forward, backward = _without_context_exchange(facts, shape, degrees, batch, dtype)
+        exchange = _context_exchange(facts, shape, degrees, batch)
+        return forward.hide(exchange), backward.hide(exchange * 2.0)
+
+    if len(layouts) > MOST_KEPT:
+        return priced()
+    return facts.kept.of(_key(shape, degrees, batch, dtype), priced)
+
+
+def _key(shape: ModelShape, degrees: _Degrees, batch: Batch, dtype: str) -> Hashable:
+    """All that the price of a layer depends on beside the facts."""
+    columns = (degrees.tp, degrees.cp, degrees.ep, batch.tokens, batch.sequences, batch.length)
+    return ("layer", shape, dtype, batch.sustained, *((column.shape, column.tobytes()) for column in columns))
 
 
 EACH_SEQUENCE = {
@@ -95,7 +136,7 @@ def hops(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, passes
 
 
 def _without_context_exchange(
-    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, dtype: str
+    facts: Facts, shape: ModelShape, layouts: _Degrees, batch: Batch, dtype: str
 ) -> tuple[Cost, Cost]:
     tp, cp = layouts.tp, layouts.cp
     gather, scatter = _tensor_parallel(facts, shape, layouts, batch)
@@ -112,7 +153,7 @@ def _without_context_exchange(
 
 
 def _of_single_parts(
-    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, gather: Priced, scatter: Priced, dtype: str
+    facts: Facts, shape: ModelShape, layouts: _Degrees, batch: Batch, gather: Priced, scatter: Priced, dtype: str
 ) -> tuple[Cost, Cost]:
     """An average layer of a model whose layers are a mixer, a dense MLP or experts (Nemotron-H).
 
@@ -135,7 +176,7 @@ def _of_single_parts(
     return found[0], found[1]
 
 
-def _context_exchange(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Priced:
+def _context_exchange(facts: Facts, shape: ModelShape, layouts: _Degrees, batch: Batch) -> Priced:
     """Keys and values of one layer to every context-parallel rank, as ring attention passes them on.
 
     It runs beside the attention of the chunk before; the backward pass moves keys and values and their gradients.
@@ -145,7 +186,7 @@ def _context_exchange(facts: Facts, shape: ModelShape, layouts: Layouts, batch: 
     return comms.strided(facts, "all_gather", num_bytes, layouts.cp, layouts.tp)
 
 
-def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> tuple[Priced, Priced]:
+def _tensor_parallel(facts: Facts, shape: ModelShape, layouts: _Degrees, batch: Batch) -> tuple[Priced, Priced]:
     """One all-gather and one reduce-scatter of the micro-batch's hidden states over the tensor-parallel group.
 
     An engine without sequence parallelism has one all-reduce in their place. PyTorch's copy what they move once
@@ -215,7 +256,7 @@ def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, 
 
 
 def _moe_layer_cost(
-    facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, gather: Priced, scatter: Priced, dtype: str
+    facts: Facts, shape: ModelShape, layouts: _Degrees, batch: Batch, gather: Priced, scatter: Priced, dtype: str
 ) -> tuple[Cost, Cost]:
     """Attention half with its own gather and scatter, then experts with their exchange.
 

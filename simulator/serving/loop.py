@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from profiles.records import Floats
     from simulator.serving.run import Load, Scheduler, StepPrices
 
-
-FEW = 32
-"""Decode steps in a row that are priced one by one, at most: numpy takes longer for so few."""
+FEW = 8
+"""Decode steps that are priced one by one without asking first how many of them are needed."""
 
 
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
@@ -257,18 +256,19 @@ class _Loop:
     def _decode_timed(self, steps: int) -> None:
         """Let time pass by at most so many decode steps, and by no more than until the next arrival is seen."""
         active, context, prices = self.decoding, self.context, self.prices
-        left = self.arrivals[0][0] - self.clock.now if self.arrivals and not self.waiting else float("inf")
-        if steps > 1 and left < float("inf"):  # they grow longer, so no more of them fit than of the first
-            steps = min(steps, int(max(left, 0.0) / prices.few_decode_steps_s(active, context, 1)[0]) + 3)
-        if steps <= FEW:
-            passed = [0.0, *accumulate(prices.few_decode_steps_s(active, context, steps))]
+        if not self.arrivals or self.waiting:
+            before = prices.stretch_s(active, context, steps - 1)
+            whole = before + prices.decode_steps_s(active, context + active * (steps - 1), 1)[0]
         else:
-            passed = [0.0, *np.cumsum(prices.decode_steps_s(active, context, steps)).tolist()]
-        seen = bisect_left(passed, left) + int(self.scheduler.plans_ahead)
-        taken = max(1, min(steps, seen))
-        self.planned = self.clock.now + passed[taken - 1]
-        self.clock.pass_s(passed[taken])
-        self._advance(taken)
+            left = self.arrivals[0][0] - self.clock.now
+            if steps > FEW:  # they grow longer, so no more of them fit than of the first
+                steps = min(steps, int(max(left, 0.0) / prices.decode_steps_s(active, context, 1)[0]) + 3)
+            passed = [0.0, *accumulate(prices.decode_steps_s(active, context, steps))]
+            steps = max(1, min(steps, bisect_left(passed, left) + int(self.scheduler.plans_ahead)))
+            before, whole = passed[steps - 1], passed[steps]
+        self.planned = self.clock.now + before
+        self.clock.pass_s(whole)
+        self._advance(steps)
 
     def _is_current(self, end: tuple[int, int, Group]) -> bool:
         return end[2].state == "decode" and end[2].order == end[1]

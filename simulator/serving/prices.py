@@ -7,6 +7,7 @@ decodes share the GEMMs, so a prompt beside decodes reads no weights of its own.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,39 +109,50 @@ class TabulatedPrices:
     def _sequences(self) -> list[float]:
         return [*map(float, self.sequences)]
 
-    @cached_property
-    def _decode(self) -> list[list[float]]:
-        decode: list[list[float]] = self.decode_s.tolist()
-        return decode
-
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
         """See ``StepPrices``."""
-        mean = context_tokens / active + np.arange(steps)
-        rows = active * self.checked
-        gpu = self._fixed_s(rows, rows) + np.interp(mean, self.contexts, self._row(active)[0])
-        host = self._host_s(active)
-        gpu = np.maximum(gpu, self.decode_floor_s)
-        whole = np.maximum(gpu, host) if self.host_overlaps else gpu + host
-        return np.asarray(whole / self.given, dtype=np.float64)
-
-    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
-        """See ``StepPrices``; written for speed: numpy takes longer for a handful of steps."""
         rows, share = active * self.checked, 1.0 / self.given
         fixed, host, least = self._fixed_s(rows, rows), self._host_s(active), self.decode_floor_s
-        contexts, row, last = self._contexts, self._row(active)[1], len(self._contexts) - 1
-        mean = context_tokens / active
-        high = min(max(bisect_left(contexts, mean), 1), last)
-        times = []
+        row, mean = self._row(active)[1], context_tokens / active
+        overlaps, times, end = self.host_overlaps, list[float](), -1.0
         for _ in range(steps):
-            while contexts[high] < mean and high < last:
-                high += 1
-            low, here = contexts[high - 1], row[high - 1]
-            gpu = fixed + here + (row[high] - here) * min(max((mean - low) / (contexts[high] - low), 0.0), 1.0)
+            if mean > end:  # a cell of the table, in which attention grows by as much a token
+                start, end, here, slope = self._cell(row, mean)
+                here += fixed
+            gpu = here + slope * (mean - start)
             gpu = gpu if gpu > least else least
-            whole = (gpu if gpu > host else host) if self.host_overlaps else gpu + host
+            whole = (gpu if gpu > host else host) if overlaps else gpu + host
             times.append(whole * share)
             mean += 1.0
         return times
+
+    def _cell(self, row: list[float], mean: float) -> tuple[float, float, float, float]:
+        """Where the contexts around ``mean`` begin and end, seconds of ``row`` at the begin, and more for each token.
+
+        Below the first and above the last context of the table attention is what it is there.
+        """
+        contexts = self._contexts
+        high = bisect_left(contexts, mean)
+        if high == 0:
+            return 0.0, contexts[0], row[0], 0.0
+        if high == len(contexts):
+            return contexts[-1], math.inf, row[-1], 0.0
+        low, here = contexts[high - 1], row[high - 1]
+        return low, contexts[high], here, (row[high] - here) / (contexts[high] - low)
+
+    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
+        """See ``StepPrices``; cell by cell of the table, in each of which steps grow by as much a token."""
+        rows, host = active * self.checked, self._host_s(active)
+        fixed, row, mean = self._fixed_s(rows, rows), self._row(active)[1], context_tokens / active
+        least = max(self.decode_floor_s, host) if self.host_overlaps else self.decode_floor_s
+        whole, left = 0.0 if self.host_overlaps else host * steps, steps
+        while left:
+            start, end, here, slope = self._cell(row, mean)
+            count = left if left <= end - mean else min(left, int(end - mean) + 1)
+            whole += _sum_of_steps(fixed + here + slope * (mean - start), slope, count, least)
+            mean += count
+            left -= count
+        return whole / self.given
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
         """See ``StepPrices``; the sums of ``decode_steps_s``, all at once."""
@@ -163,36 +175,28 @@ class TabulatedPrices:
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""
         checked = active * self.checked
-        rows = checked + sum(new for new, _ in chunks)
+        rows = checked + (chunks[0][0] if len(chunks) == 1 else sum([new for new, _ in chunks]))
         gpu = self._fixed_s(rows, heads + checked - active)
         if active:
-            gpu += self._attention_s(active, context_tokens)
+            mean = context_tokens / active
+            start, _, here, slope = self._cell(self._row(active)[1], mean)
+            gpu += here + slope * (mean - start)
         gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(checked, rows, chunks)
         step = self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
         if self.given == 1.0 or not active:
             return step
         # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
-        return step - (self.given - 1.0) * self.few_decode_steps_s(active, context_tokens, 1)[0]
+        return step - (self.given - 1.0) * self.decode_steps_s(active, context_tokens, 1)[0]
 
     def _fixed_s(self, rows: int, heads: int) -> float:
         """All layers without attention, and the head."""
-        return self._linear[min(rows, len(self._linear) - 1)] + self._head[min(heads, len(self._head) - 1)]
-
-    def _attention_s(self, active: int, context_tokens: int) -> float:
-        """Attention of one step's decodes; numpy's interpolation takes several times as long for a single value."""
-        contexts, mean = self._contexts, context_tokens / active
-        high = min(max(bisect_left(contexts, mean), 1), len(contexts) - 1)
-        low = contexts[high - 1]
-        weight = min(max((mean - low) / (contexts[high] - low), 0.0), 1.0)
-        fewer, more, share = self._between(active)
-        under, over = self._decode[fewer], self._decode[more]
-        here = under[high - 1] * (1 - share) + over[high - 1] * share
-        return here + (under[high] * (1 - share) + over[high] * share - here) * weight
+        linear, head = self._linear, self._head
+        return linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
 
     def _prompts_s(self, chunks: Sequence[Chunk]) -> float:
         """Attention of prompts, over all copies if these are as full."""
         prices = self._prefill
-        return sum(prices[past + new] - prices[past] for new, past in chunks)
+        return sum([prices[past + new] - prices[past] for new, past in chunks])
 
     def _fullest_copy_s(self, active: int, rows: int, chunks: Sequence[Chunk]) -> float:
         """Attention of the prompts of the fullest copy, and what its projections take beyond an even share's.
@@ -226,6 +230,20 @@ class TabulatedPrices:
         high = min(max(bisect_left(sequences, active), 1), len(sequences) - 1)
         low = sequences[high - 1]
         return high - 1, high, (active - low) / (sequences[high] - low)
+
+
+def _sum_of_steps(first: float, slope: float, count: int, least: float) -> float:
+    """Sum of so many steps, each ``slope`` longer than the one before it and none shorter than ``least``."""
+    last = first + slope * (count - 1)
+    if min(first, last) >= least:
+        return count * (first + last) / 2.0
+    if max(first, last) <= least:
+        return count * least
+    before = min(count, math.ceil((least - first) / slope))  # they meet ``least`` here, from below or from above
+    turn = first + slope * before
+    if slope > 0.0:
+        return before * least + (count - before) * (turn + last) / 2.0
+    return before * (first + turn - slope) / 2.0 + (count - before) * least
 
 
 def _dense(sizes: Floats, seconds: Floats) -> list[float]:

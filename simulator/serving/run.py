@@ -7,6 +7,7 @@ throughput: as many in flight as there are requests), and one fixed batch (as ma
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -28,19 +29,19 @@ Chunk = tuple[int, int]
 class StepPrices(Protocol):
     """Prices of one engine on one layout, in seconds."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> Floats:
-        """``steps`` decode steps in a row, shape ``[steps]``.
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+        """``steps`` decode steps in a row, one by one.
 
         The first reads ``context_tokens``, each next one ``active`` more.
         """
         ...
 
-    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
-        """The same for a handful of steps."""
+    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
+        """Such steps together."""
         ...
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
-        """Many stretches of such steps: each as long as its steps together, shape ``[stretches]``."""
+        """Many such stretches, each as long as its steps together, shape ``[stretches]``."""
         ...
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
@@ -82,7 +83,7 @@ class Scheduler:
     copies: int = 1
     tokens_of_a_sequence: int = 0
 
-    @property
+    @cached_property
     def longest_chunk(self) -> int:
         """Tokens of one prompt in a step, where it may be cut."""
         return self.token_budget // self.copies

@@ -58,3 +58,15 @@ def test_one_lookup_per_distinct_key() -> None:
     value, basis = by_unique_key(([[2], [3]],), ([1.0, 10.0, 100.0],), lookup)
     np.testing.assert_allclose(value, [[2, 20, 200], [3, 30, 300]])
     assert basis.tolist() == [[2] * 3, [3] * 3] and calls == [(2,), (3,)]
+
+
+def test_a_lookup_of_many_is_that_of_each_alone() -> None:
+    """On, between and beyond grid points, over an axis of one size and past a hole: one size or many, bit by bit."""
+    rows = [(x, y) for x in (1.0, 3.0, 50.0, 900.0) for y in (2.0, 5.0, 8.0) if (x, y) != (50.0, 5.0)]
+    x, y = np.array(rows).T
+    grid = build_grid((x, np.full(x.size, 7.0), y), np.sqrt(x) / y)
+    sizes = [(a, b, c) for a in (0.5, 1.0, 2.0, 49.0, 50.0, 901.0) for b in (7.0, 9.0) for c in (2.0, 4.0, 5.0, 8.5)]
+    ratio, basis = grid.at(*np.array(sizes).T)
+    assert [(float(r), int(b)) for r, b in zip(ratio, basis, strict=True)] == [
+        (float(r), int(b)) for r, b in (grid.at(*size) for size in sizes)
+    ]

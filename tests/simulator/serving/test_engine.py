@@ -13,7 +13,7 @@ from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
-from simulator.serving.prices import tabulate
+from simulator.serving.prices import TabulatedPrices, tabulate
 from simulator.serving.run import Load
 from simulator.speculation import Speculation
 from tests.builders import make_facts
@@ -36,12 +36,14 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
             direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
             direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
             assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(direct, rel=0.02)
-            for steps in (1, 2, 40):  # as many as lie in several cells of the grid
+            for steps in (1, 2, 40, 900):  # as many as lie in several cells of the grid, and beyond its end
                 times = prices.decode_steps_s(active, active * context, steps)
-                few = prices.few_decode_steps_s(active, active * context, steps)
-                assert few == pytest.approx(times, rel=1e-12)
+                assert times == pytest.approx(
+                    [prices.decode_steps_s(active, active * (context + i), 1)[0] for i in range(steps)], rel=1e-12
+                )
+                assert prices.stretch_s(active, active * context, steps) == pytest.approx(sum(times), rel=1e-12)
                 together = prices.stretches_s(*(np.asarray([n, n]) for n in (active, active * context, steps)))
-                assert together == pytest.approx(times.sum(), rel=1e-12)
+                assert together == pytest.approx(sum(times), rel=1e-12)
 
 
 @pytest.mark.parametrize("engine", ["vllm@0.32", "tensorrt-llm@1.0"])
@@ -56,7 +58,7 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
         direct -= active * facts.generation.rollout_s_per_sequence
         steps = prices.decode_steps_s(active, active * context, 3)
         assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
-        assert prices.few_decode_steps_s(active, active * context, 3) == pytest.approx(steps)
+        assert prices.stretch_s(active, active * context, 3) == pytest.approx(sum(steps))
         alone = prices.mixed_step_s(0, 0, [(512, 0)], 1)
         beside = prices.mixed_step_s(active, active * context, [(512, 0)], active + 1)
         assert 0.3 * alone < beside < alone + direct
@@ -151,3 +153,21 @@ def test_regression_published_rows(
     served = serve_on(facts, QWEN, layout(tp, clients), Load(*lengths, clients, 10 * clients))
     assert served.tpot_s * 1e3 == pytest.approx(tpot_ms, rel=0.08)
     assert served.throughput_tokens_per_s > clients / (served.tpot_s * 2)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.01, -0.01, 0.03, -2.0])
+@pytest.mark.parametrize("least", [0.0, 0.5, 1.0, 1.005, 1.07, 0.93, 3.0])
+def test_a_stretch_is_the_sum_of_its_steps(slope: float, least: float) -> None:
+    """Attention that grows or falls with the context, above, below and across the least time of a step."""
+    contexts, flat = np.asarray([1.0, 8.0]), np.asarray([0.0, 0.0])
+    decode = np.asarray([[1.0, 1.0 + 7.0 * slope]] * 2)
+    prices = TabulatedPrices(
+        *(flat, flat, flat, np.asarray([1.0, 2.0]), contexts, decode, flat, flat, flat, flat),
+        *(0.25, 0.0, least, 0.0),
+    )
+    for of in (prices, replace(prices, host_overlaps=True, host_s=1.02)):
+        for context in (1, 3, 8, 9):
+            for steps in (1, 2, 5, 30):
+                times = [of.decode_steps_s(1, context + i, 1)[0] for i in range(steps)]
+                assert of.decode_steps_s(1, context, steps) == pytest.approx(times)
+                assert of.stretch_s(1, context, steps) == pytest.approx(sum(times))

@@ -17,17 +17,14 @@ from tests.draws import draws
 class LinearPrices:
     """Prices that any slip shows in: each size has a rate of its own."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> np.ndarray:
-        return 1.0 + 0.01 * active + 1e-4 * (context_tokens + active * np.arange(steps))
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+        return [1.0 + 0.01 * active + 1e-4 * (context_tokens + active * i) for i in range(steps)]
 
-    def few_decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
-        times: list[float] = self.decode_steps_s(active, context_tokens, steps).tolist()
-        return times
+    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
+        return sum(self.decode_steps_s(active, context_tokens, steps))
 
     def stretches_s(self, active: np.ndarray, context_tokens: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        return np.asarray(
-            [sum(self.few_decode_steps_s(*one)) for one in zip(active, context_tokens, steps, strict=True)]
-        )
+        return np.asarray([self.stretch_s(*one) for one in zip(active, context_tokens, steps, strict=True)])
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: list[tuple[int, int]], heads: int) -> float:
         prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
@@ -141,7 +138,7 @@ class Reference:
         if plan:
             self.now += self.prices.mixed_step_s(len(decoding), context, chunks, len(decoding) + len(finished))
         else:
-            self.now += self.prices.few_decode_steps_s(len(decoding), context, 1)[0]
+            self.now += self.prices.decode_steps_s(len(decoding), context, 1)[0]
         for r, size in plan:
             r["cached"] += size
         for r in decoding:
