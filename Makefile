@@ -8,7 +8,7 @@ EXAMPLE ?= examples/ppo-7b-16xa100.yaml
 PEERS ?= .venv-peers
 PEER_PACKAGES := verl==0.9.1 openrlhf==0.11.2 transferqueue==0.1.11
 
-.PHONY: plan test check static parity thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-the-face thorough-engines thorough-parity thorough-launches thorough-runs thorough-pages thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
+.PHONY: plan test check static parity thorough check-all round-trip tests-of-runs tests-of-plans tests-of-exports tests-of-commands tests-of-the-face thorough-engines thorough-parity thorough-launches thorough-runs thorough-pages thorough-plans browser loop docs fast format figures pictures validate accuracy ablation calibrate sizing mutation pythons lock sbom clean
 
 plan: $(VENV)/.light
 	$(BIN)/hybridmap plan $(EXAMPLE)
@@ -29,7 +29,7 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 check: $(VENV)/.dev
-	$(MAKE) -j2 --output-sync=target tests-of-plans tests-of-runs tests-of-the-face tests-of-exports static
+	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans tests-of-exports tests-of-commands tests-of-the-face static
 
 # What needs no run: form, types, who imports whom, code that nothing uses, the documents.
 static: $(VENV)/.dev
@@ -40,7 +40,8 @@ static: $(VENV)/.dev
 	$(BIN)/vulture
 	$(MAKE) docs
 
-# Parts, two at a time, the longest first: estimates and the search; what starts ranks; commands; pages, documents.
+# Parts, two at a time, the longest first, so that none runs alone at the end: what starts ranks; estimates and the
+# search; pages, documents; commands; the rest.
 SHORT := -m "not external and not long and not thorough"
 tests-of-runs: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) tests/executor tests/benchmarks
@@ -51,8 +52,11 @@ tests-of-plans: $(VENV)/.dev
 tests-of-exports: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) tests/hybridmap/exports tests/hybridmap/ui tests/hybridmap/docs
 
+tests-of-commands: $(VENV)/.dev
+	$(BIN)/pytest $(SHORT) tests/hybridmap/commands
+
 tests-of-the-face: $(VENV)/.dev
-	$(BIN)/pytest $(SHORT) --ignore=tests/hybridmap/exports --ignore=tests/hybridmap/ui --ignore=tests/hybridmap/docs \
+	$(BIN)/pytest $(SHORT) $(addprefix --ignore=tests/hybridmap/,exports ui docs commands) \
 		tests/hybridmap tests/test_architecture.py tests/test_requirements.py
 
 # What continuous integration runs after `make test`, within its twenty minutes: layouts and engines beside one process, the

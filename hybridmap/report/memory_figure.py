@@ -11,7 +11,7 @@ from profiles.units import GIB
 if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.plan import Plan, Pool
-    from simulator.plan.timeline import Span, Timeline
+    from simulator.plan.timeline import PoolMemory, Span, Timeline
 
 Figure = dict[str, Any]
 
@@ -37,23 +37,8 @@ def memory_over_time(plan: Plan, pool: Pool, timeline: Timeline, facts: Facts) -
         if any(sizes):
             name = text(role) if role not in kept else f"{text(role)}, while it runs"
             data.append(_bars(name, role, steps, sizes, "/") | {"showlegend": role not in kept})
-    peak = timeline.memory[pool.name]
-    lines = [("a process sees", peak.capacity_bytes, "solid")]
-    if peak.usable_bytes is not None and peak.usable_bytes < peak.capacity_bytes:
-        lines.append(("a plan may use", peak.usable_bytes, "dash"))
     whole = max((end for _, end, _ in steps), default=timeline.iteration_s)
-    for name, size, dash in lines:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": f"{name}: {size / GIB:.1f} GiB",
-                "x": [0, whole],
-                "y": [size / GIB] * 2,
-                "line": {"color": LINE, "dash": dash, "width": 2},
-                "hoverinfo": "skip",
-            }
-        )
+    data += [_limit(name, size, dash, whole) for name, size, dash in _limits(timeline.memory[pool.name])]
     layout = {
         "barmode": "stack",
         "bargap": 0,
@@ -69,6 +54,26 @@ def memory_over_time(plan: Plan, pool: Pool, timeline: Timeline, facts: Facts) -
         "hovermode": "closest",
     }
     return {"data": data, "layout": layout}
+
+
+def _limits(peak: PoolMemory) -> list[tuple[str, float, str]]:
+    """Name, bytes and dash of the lines above the bars."""
+    lines: list[tuple[str, float, str]] = [("a process sees", peak.capacity_bytes, "solid")]
+    if peak.usable_bytes is not None and peak.usable_bytes < peak.capacity_bytes:
+        lines.append(("a plan may use", peak.usable_bytes, "dash"))
+    return lines
+
+
+def _limit(name: str, size: float, dash: str, whole: float) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{name}: {size / GIB:.1f} GiB",
+        "x": [0, whole],
+        "y": [size / GIB] * 2,
+        "line": {"color": LINE, "dash": dash, "width": 2},
+        "hoverinfo": "skip",
+    }
 
 
 def _steps(timeline: Timeline, pool: Pool) -> list[tuple[float, float, str]]:

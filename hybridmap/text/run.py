@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from hybridmap.console import say, warn
+from hybridmap.text.bar import TerminalBar
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from executor.records import Recovery
     from simulator.plan.timeline import Timeline
@@ -19,39 +18,25 @@ LINES = 20
 WRITTEN = ("metrics.jsonl", "timeline.json", "timeline-ranks.json")
 
 
-class RunView:
+class RunView(TerminalBar):
     """Follows a run; ``rows`` are the metrics of every iteration that is through, once also if it was made again."""
 
     def __init__(self, iterations: int, *, quiet: bool = False) -> None:
+        super().__init__(iterations, counted=True, quiet=quiet)
         self._found: dict[int, dict[str, float]] = {}
-        self._iterations, self._quiet = iterations, quiet
-        self._every = max(1, iterations // LINES)
-        self._bar: Any = None
+        self._iterations, self._every = iterations, max(1, iterations // LINES)
 
     @property
     def rows(self) -> list[dict[str, float]]:
         """Metrics in the order of iterations."""
         return [self._found[iteration] for iteration in sorted(self._found)]
 
-    def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
-            self._bar = _bar()
-            self._bar.start()
-            self._task = self._bar.add_task("starting", total=self._iterations)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
     def show(self, iteration: int, metrics: dict[str, float]) -> None:
         """Take in one iteration."""
         self._found[iteration] = metrics
-        if self._bar is not None:
-            self._bar.update(self._task, completed=len(self._found), description=line_of(metrics))
-        elif not self._quiet and (iteration % self._every == 0 or iteration == self._iterations - 1):
+        if self._drawn(len(self._found), line_of(metrics)) or self._quiet:
+            return
+        if iteration % self._every == 0 or iteration == self._iterations - 1:
             say(f"{iteration + 1:6d}/{self._iterations}  {line_of(metrics)}")
 
     def survived(self, recovery: Recovery) -> None:
@@ -104,11 +89,3 @@ def run_document(rows: list[dict[str, float]], timeline: Timeline, out: Path) ->
         "conversion_bucket_bytes": conversion_bucket_bytes(timeline),
         "written": [str(out / name) for name in WRITTEN],
     }
-
-
-def _bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    return Progress(*columns, console=Console(stderr=True))

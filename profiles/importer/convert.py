@@ -32,7 +32,7 @@ DTYPES = {
     "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
     "int4_wo": "int4",
 }
-HEAD_DIMS = (64, 128, 192, 256)
+HEAD_DIMS = (64, 128, 192, 256, 512)
 WINDOWS = (128, 1024, 8192)
 DISTRIBUTIONS = ("power_law_1.2", "balanced")
 _HALF_BYTES = 2

@@ -72,16 +72,16 @@ def _attention(phase: _Phase) -> TableRule:
         common = convert.prefill_rows
         of_prompts["vllm"] = one(Part("attention", "vllm", stem, needs, convert.attention_rows("seq", (0,), ("fp8",))))
     caches = "BF16 KV cache" if phase.whole else "BF16 and FP8 KV cache"
-    kept = "full attention, head_dim 64-256; FP8 queries beside an FP8 cache where measured"
+    kept = "full attention, head_dim 64-512; FP8 queries beside an FP8 cache where measured"
     return TableRule(
         f"attention_{phase.name}",
         _HEADS if phase.whole else {**KV_DTYPE, **_HEADS},
         phase.sizes,
         one(Part("attention", "vllm", stem, needs, common)),
-        (f"window_size 0, beam 1, head_dim 64-256, {caches}",),
+        (f"window_size 0, beam 1, head_dim 64-512, {caches}",),
         engine_keys={**KV_DTYPE, **_HEADS} if phase.whole else {},
         engines=of_prompts | of_others("attention", stem, needs, plain),
-        engine_kept=(kept if phase.whole else f"full attention, head_dim 64-256, {caches}", _LANES),
+        engine_kept=(kept if phase.whole else f"full attention, head_dim 64-512, {caches}", _LANES),
     )
 
 

@@ -23,7 +23,7 @@ SCORE_BYTES = 12.0
 QUERIES_OF_TILE = 128
 """Queries of a prompt that share one read of a key in kernels that score tiles and keep a block's highest alone."""
 
-PROMPT_RATIO = {"vllm": (3.9, 2.2), "sglang": (6.5, 10.5)}
+PROMPT_RATIO = {"vllm": (3.9, 2.2), "sglang": (6.1, 10.9)}
 """Attention of prompts to picked blocks with its indexer, measured over the rule, by engine: on parts without FP4
 products, and with them.
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 GENERATOR = "generator"
+EngineRow = tuple[int, int, int, int]
+"""Replicas, tensor and pipeline degree, sequences in flight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +71,13 @@ def fastest_plan(system: System, facts: Facts) -> Plan:
     allocations = list(_allocations(system, facts, len(pools)))
     tried = _with_batches(system)
     best, shortest = None, float("inf")
+    controller_s = {c.key: float(controller_cost(facts, c).time.s) for c in facts.dataflow.calls if is_controller(c)}
     for one in tried:
-        groups = _PoolGroups(one, facts, pools)
+        groups = _PoolGroups(one, facts, pools, allocations)
         for sizes in allocations:
             chosen = [group for i in range(len(pools)) if (group := groups.of(i, sizes)) is not None]
             if len(chosen) == len(pools):
-                seconds = _iteration_s(one, facts, pools, chosen)
+                seconds = _iteration_s(one, facts, pools, chosen, controller_s)
                 if seconds < shortest:
                     best, shortest = (sizes, chosen), seconds
     if best is None:
@@ -99,21 +102,40 @@ class _PoolGroups:
     system: System
     facts: Facts
     pools: tuple[tuple[str, ...], ...]
+    allocations: list[tuple[int, ...]]
     found: dict[tuple[int, int, int], Group | None] = field(default_factory=dict)
+    engines: dict[int, dict[EngineRow, Group]] = field(default_factory=dict)
+    """By size of the generator's pool: the engines that any trainer asks for and that fit, priced at once."""
 
     def of(self, pool: int, sizes: tuple[int, ...]) -> Group | None:
         """Group of a pool where the pools have these sizes."""
-        asking = next(size for roles, size in zip(self.pools, sizes, strict=True) if "actor" in roles)
+        asking = self._asking(sizes)
         generates = self.pools[pool] == (GENERATOR,)
         key = (pool, sizes[pool], asking if generates else 0)
         if key not in self.found:
-            args = self.system, self.facts
             self.found[key] = (
-                _generator(*args, sizes[pool], asking)
+                self._generator(sizes[pool], asking)
                 if generates
-                else best_group(*args, self.pools[pool], sizes[pool])
+                else best_group(self.system, self.facts, self.pools[pool], sizes[pool])
             )
         return self.found[key]
+
+    def _generator(self, num_gpus: int, asking: int) -> Group | None:
+        """The engine on its own GPUs, of which ``asking`` ranks of the trainer ask for samples, each in its turn."""
+        if num_gpus not in self.engines:
+            every = {self._asking(sizes) for sizes in self.allocations}
+            rows = sorted({row for one in every for row in self._rows(num_gpus, one)})
+            self.engines[num_gpus] = _generators(self.system, self.facts, num_gpus, rows) if rows else {}
+        fitting = self.engines[num_gpus]
+        chosen = [fitting[row] for row in self._rows(num_gpus, asking) if row in fitting]
+        return min(chosen, key=lambda group: sum(group.seconds.values()), default=None)
+
+    def _rows(self, num_gpus: int, asking: int) -> list[EngineRow]:
+        asked = self.system.rollout_batches[0] if self.system.rollout_batches else None
+        return list(engine_rows(self.system, self.facts, "actor", ParallelDegrees(num_gpus, 1, 1), asked, asking))
+
+    def _asking(self, sizes: tuple[int, ...]) -> int:
+        return next(size for roles, size in zip(self.pools, sizes, strict=True) if "actor" in roles)
 
 
 def role_sets(system: System, facts: Facts) -> tuple[tuple[str, ...], ...]:
@@ -145,15 +167,11 @@ def _allocations(system: System, facts: Facts, num_pools: int) -> Iterator[tuple
                 yield from sorted(set(permutations(multiset)))
 
 
-def _generator(system: System, facts: Facts, num_gpus: int, asking: int) -> Group | None:
-    """The engine on its own GPUs, of which ``asking`` ranks of the trainer ask for samples, each in its turn.
+def _generators(system: System, facts: Facts, num_gpus: int, rows: list[EngineRow]) -> dict[EngineRow, Group]:
+    """The engines of ``rows`` that fit, each on ``num_gpus`` GPUs of its own.
 
     The weights come from a trainer of the engine's size (its own size hardly matters).
     """
-    asked = system.rollout_batches[0] if system.rollout_batches else None
-    rows = list(engine_rows(system, facts, "actor", ParallelDegrees(num_gpus, 1, 1), asked, asking))
-    if not rows:
-        return None
     engine = with_kv_budget(facts, facts.roles["actor"].shape, GenerationLayouts(*np.asarray(rows, dtype=np.int64).T))
     trainer = _trainer(num_gpus, len(rows))
     layouts = RoleLayouts(training=trainer, inference=trainer, generation=engine, separate_generation=True)
@@ -164,12 +182,14 @@ def _generator(system: System, facts: Facts, num_gpus: int, asking: int) -> Grou
         for call in facts.dataflow.calls_of("actor")
         if call.kind in ("generate", "transition")
     }
-    total = np.where(sum(need.values()) <= room, sum(costs.values()), np.inf)
-    row = int(np.argmin(total))
-    if not np.isfinite(total[row]):
-        return None
-    entry = RolePlan(role="actor", pool="", generation=engine.record(row))
-    return Group((entry,), {key: float(value[row]) for key, value in costs.items()})
+    fits = (sum(need.values()) <= room) & np.isfinite(sum(costs.values()))
+    return {
+        rows[i]: Group(
+            (RolePlan(role="actor", pool="", generation=engine.record(i)),),
+            {key: float(value[i]) for key, value in costs.items()},
+        )
+        for i in np.flatnonzero(fits).tolist()
+    }
 
 
 def _trainer(num_gpus: int, rows: int) -> Layouts:
@@ -177,9 +197,15 @@ def _trainer(num_gpus: int, rows: int) -> Layouts:
     return Layouts(*columns.T)
 
 
-def _iteration_s(system: System, facts: Facts, pools: tuple[tuple[str, ...], ...], chosen: list[Group]) -> float:
+def _iteration_s(
+    system: System,
+    facts: Facts,
+    pools: tuple[tuple[str, ...], ...],
+    chosen: list[Group],
+    controller_s: dict[str, float],
+) -> float:
     """Play the calls on these pools; the generator's own times replace those of the trainer's pool."""
-    seconds = {c.key: float(controller_cost(facts, c).time.s) for c in facts.dataflow.calls if is_controller(c)}
+    seconds = dict(controller_s)
     for group in chosen:
         seconds |= group.seconds
     pool_of = {role: f"pool {i}" for i, roles in enumerate(pools) for role in roles} | {CONTROLLER: CONTROLLER}

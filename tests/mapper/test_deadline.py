@@ -114,7 +114,7 @@ JOBS = {
     "offload": lambda: make_problem(tiny_facts("ppo", 4, 6.0), options=SearchOptions(offload=True)),
     "copies": lambda: make_problem(scoring_apart(), options=SearchOptions(scoring_layouts=True)),
     "own pool": lambda: make_problem(grpo(2), mode=ASYNC),
-    "coarse": lambda: make_problem(make_facts("grpo", nodes=24, work=workload(512, 512, 512, minibatches=2))),
+    "coarse": lambda: make_problem(make_facts("grpo", nodes=17, work=workload(512, 512, 512, minibatches=2))),
 }
 
 

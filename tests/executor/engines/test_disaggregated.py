@@ -20,8 +20,16 @@ RAY = config(learning_rate=3e-3, launcher="ray")
 HERE = config(learning_rate=3e-3, launcher="local")
 
 
-def one_process(tmp_path, monkeypatch, ahead=0):
-    """The curve of one process; with ``ahead`` it generates as far ahead, with the weights of then, on one group."""
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The curve of one process."""
+    folder = tmp_path_factory.mktemp("reference")
+    run(JOB, colocated("ppo"), HERE, folder, ITERATIONS)
+    return [learned(line) for line in metrics(folder)]
+
+
+def one_process_ahead(tmp_path, monkeypatch, ahead):
+    """The curve of one process that generates ``ahead``, with the weights of then, on one group."""
 
     def made_ahead(controller, plan, run_config, hyper, *rest):
         hyper = hyper.model_copy(update={"staleness_bound": ahead})
@@ -43,10 +51,10 @@ def same(found, expected):
 @pytest.mark.parametrize(
     ("training", "generation"), [((2, 1, 1), (1, 2, 1)), ((1, 2, 1), (2, 1, 1)), ((1, 1, 2), (1, 1, 2))]
 )
-def test_a_generation_pool_changes_no_result(training, generation, on_ray, tmp_path, monkeypatch):
+def test_a_generation_pool_changes_no_result(training, generation, reference, on_ray, tmp_path):
     plan = generating_apart(colocated("ppo", training), generation)
-    timeline = run(JOB, plan, RAY, tmp_path / "apart", ITERATIONS)[-1]
-    assert same([learned(line) for line in metrics(tmp_path / "apart")], one_process(tmp_path, monkeypatch))
+    timeline = run(JOB, plan, RAY, tmp_path, ITERATIONS)[-1]
+    assert same([learned(line) for line in metrics(tmp_path)], reference)
     assert {span.pool for span in timeline.spans if span.call == "transition"} == {"A", "G"}
     assert {span.pool for span in timeline.spans if span.call == "generate_sequences"} == {"G"}
 
@@ -58,7 +66,7 @@ def test_generation_runs_ahead_with_the_staleness_that_the_plan_says(schedule, s
     timelines = run(JOB, plan, RAY, tmp_path / "apart", ITERATIONS)
     found = metrics(tmp_path / "apart")
     assert [line["actor/staleness"] for line in found] == [min(i, steps) for i in range(ITERATIONS)]
-    assert same([learned(line) for line in found], one_process(tmp_path, monkeypatch, ahead=steps))
+    assert same([learned(line) for line in found], one_process_ahead(tmp_path, monkeypatch, steps))
     last = {span.call for span in timelines[-1].spans}
     assert "generate_sequences" not in last  # nothing is generated for iterations that never come
 

@@ -200,7 +200,7 @@ def test_decode_step_becomes_the_tokens_read_and_windows_are_left_out(tmp_path: 
     keys = {"batch_size": 1, "num_heads": 8, "num_key_value_heads": 1, "head_dim": 128, "kv_cache_dtype": "fp8"}
     keys |= {"attn_dtype": "bfloat16", "kernel_source": "a"}
     full = pd.DataFrame([{**keys, "step": 127, "window_size": 0, "latency": 1.0}])
-    rows = pd.concat([full, full.assign(window_size=128, latency=9.0), full.assign(head_dim=512)])
+    rows = pd.concat([full, full.assign(window_size=128, latency=9.0), full.assign(head_dim=1024)])
     path = f"{H100}/attention/vllm/0.24.0/generation_attention_perf.parquet"
     table = read(run(tmp_path, {path: rows}), "attention_decode")
     assert (len(table), table.context.item(), table.kv_dtype.item()) == (1, 128, "fp8")

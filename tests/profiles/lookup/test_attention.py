@@ -152,3 +152,11 @@ def test_mla_beyond_the_table(h100: DeviceProfile) -> None:
     assert blockwise.s < h100.mla_decode(1, 1024, 128).s
     with pytest.raises(NoBasisError, match="fp8 projections"):
         h100.mla_decode(1, 1024, 128, "fp8")
+
+
+@pytest.mark.parametrize("name", ["h100-80gb-sxm", "h200-sxm", "b200-sxm", "gb300"])
+def test_heads_of_512_have_rows_of_their_own(name: str) -> None:
+    """Gemma-4's layers without a window: a prompt is no multiple of one with heads of 256, which stood in before."""
+    wide, narrow = (load_device(name).attention_prefill(2, 4096, 4, 1, head_dim) for head_dim in (512, 256))
+    assert wide.weakest.item() == Basis.MEASURED
+    assert wide.s.item() > 2.2 * narrow.s.item()

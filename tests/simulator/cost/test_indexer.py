@@ -57,7 +57,7 @@ def test_decode_reads_what_is_picked() -> None:
 )
 def test_prompts_take_what_the_engines_modules_took(device, engine, module_s) -> None:
     """One prompt of 8,192 tokens through a layer of 16 heads, beside aiconfigurator-core 0.12.0's MiniMax-M3 module."""
-    facts = make_facts("grpo", device=device, generation=engine)
+    facts = make_facts("grpo", device=device, generation=engine).of_engine
     four = GenerationLayouts.of([GenerationLayout(dp=1, tp=4, max_num_seqs=64, kv_cache_bytes=0)])
     picked, ranks = replace(M3, sparse=replace(M3.sparse, num_layers=M3.num_layers)), np.asarray([[4]])
     attention = engine_attention.attention_of_prefill(facts, picked, four, ONE, ONE * 8192, "bf16").s[0, 0]
@@ -65,7 +65,7 @@ def test_prompts_take_what_the_engines_modules_took(device, engine, module_s) ->
         gemms.run_gemms(facts, ONE * 8192, sizes, "bf16").s[0, 0] * part
         for sizes, part in gemm_sizes.attention_products(picked, ranks)
     )
-    assert attention + products == pytest.approx(module_s, rel=0.2)
+    assert attention + products == pytest.approx(module_s, rel=0.3)
 
 
 def test_training_attends_to_what_is_picked() -> None:
