@@ -1,8 +1,6 @@
 """``hybridmap devices``: the devices with profiles, what is known of one and from where, and import of tables."""
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,15 +22,15 @@ def _default(context: typer.Context, as_json: Json = False) -> None:
 @devices.command("list")
 def list_devices(as_json: Json = False) -> None:
     """List every device of the catalogue."""
+    from hybridmap.answers.device_facts import card_of, facts_of
     from profiles.store import device_names
 
-    found = [_facts(name) for name in device_names()]
     if as_json:
-        say_json({"devices": found})
+        say_json({"devices": [facts_of(name) for name in device_names()]})
         return
     numbers = ("GiB", "TFLOP/s", "GB/s", "NVLink", "network", "GPUs", "measured")
     table = new_table(("device", *numbers), right=numbers)
-    for device in found:
+    for device in map(card_of, device_names()):
         table.add_row(device["name"], *_figures(device["spec"]), f"{sum(t['rows'] for t in device['tables']):,}")
     say_table(table)
     say("\nMemory in GiB, dense bf16 in TFLOP/s, memory and NVLink in GB/s, network of a node in Gbit/s")
@@ -46,7 +44,9 @@ def show_device(
     as_json: Json = False,
 ) -> None:
     """Show what is known of one device: each number with its basis and source, each table with its origin."""
-    facts = _facts(name)
+    from hybridmap.answers.device_facts import facts_of
+
+    facts = facts_of(name)
     if as_json:
         say_json(facts)
         return
@@ -168,65 +168,6 @@ def _device_cards(names: list[str], out: Path) -> list[Path]:
 
     missing = [name for name in names if not (out / name / DEVICE_FILE).exists()]
     return [shutil.copyfile(DATA / name / DEVICE_FILE, out / name / DEVICE_FILE) for name in missing]
-
-
-def _facts(name: str) -> dict[str, Any]:
-    from hybridmap.answers.table_origins import borrowed_collectives, borrowed_kernels, origins_of, replaced_rows
-    from profiles.hardware import UNITS, load_doubts, load_tables_of, unit_of
-    from profiles.store import DATA, device_names, load_device
-
-    profile = load_device(name)
-    spec = profile.spec
-    values: dict[str, Any] = {}
-    for key in UNITS:  # some facts are one number, some are one per dtype
-        value = getattr(spec, key)
-        values |= (
-            {f"{key}.{part}": each for part, each in value.items()} if isinstance(value, Mapping) else {key: value}
-        )
-    values |= {key: getattr(spec.kernels, key.partition(".")[2]) for key in spec.sources if key.startswith("kernels.")}
-    folder = DATA / name if name in device_names() else Path(name)
-    other = load_tables_of(folder)
-    tables = DATA / other if other else folder
-    entries = [_table(tables / f"{table}.yaml") for table in sorted(profile.tables.cards)]
-    return {
-        "name": spec.name,
-        "device_string": spec.device_string,
-        "facts_hash": profile.facts_hash,
-        "spec": {
-            key: {
-                "value": value,
-                "unit": unit_of(key),
-                "basis": spec.basis(key).name.lower(),
-                "source": spec.sources.get(key, ""),
-            }
-            for key, value in values.items()
-        },
-        "doubts": list(load_doubts(folder)),
-        "tables": entries,
-        "prices": [asdict(origin) for origin in origins_of(profile.tables)],
-        "borrowed": [*borrowed_kernels(profile.tables), *borrowed_collectives(tables)],
-        "replaced": replaced_rows({e["table"]: e["substituted"] for e in entries}),
-    }
-
-
-def _table(sidecar: Path) -> dict[str, Any]:
-    """What the sidecar of a table says of its origin."""
-    from profiles.lookup.table import read_card, sidecar_content
-
-    content = sidecar_content(sidecar)
-    found = content.get("sources")
-    sources = [s for s in found if isinstance(s, Mapping)] if isinstance(found, list) else []
-    return {
-        "table": sidecar.stem,
-        "rows": read_card(sidecar).rows or 0,
-        "package": str(content.get("package", "")),
-        "substituted": content.get("substituted") or {},
-        "licence": str(content.get("licence", "")),
-        "import_date": str(content.get("import_date", "")),
-        "measured_with": sorted(
-            {f"{s.get('framework', '')} {s.get('framework_version', '')}".strip() for s in sources}
-        ),
-    }
 
 
 def _figures(spec: dict[str, Any]) -> list[str]:
