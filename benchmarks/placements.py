@@ -2,8 +2,8 @@
 
     python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
 
-Every placement runs behind a Ray controller, in turns; visits that the machine's other work disturbed are made again
-(``benchmarks.visits``), and how many were is printed.
+Every placement runs behind a Ray controller, in turns; visits that do not repeat are made again, other work having
+disturbed them (``benchmarks.visits``), and how many were is printed.
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 

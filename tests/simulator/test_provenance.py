@@ -17,13 +17,15 @@ from tests.builders import TINY, call_of, make_facts, make_plan, workload
 
 NO_PART_OF_A_PRICE = {
     "overlap_dp",
-    "overlap_tp",  # switches: which traffic runs beside compute
+    "overlap_tp",
+    "gathers_ahead",  # switches: which traffic runs beside compute
     "param_bytes",
     "grad_bytes_per_param",
     "optimizer_bytes_per_param",  # sizes of states
     "small_reduces_per_step",
     "meetings_per_step",
-    "kernels_per_layer",  # counts
+    "kernels_per_layer",
+    "reuse_distance_params",  # counts
     "max_num_seqs",
     "max_batched_tokens",
     "admits_with_output",
@@ -32,7 +34,8 @@ NO_PART_OF_A_PRICE = {
     "tuned_experts",  # which kernels it runs
     "kv_memory_share",
     "kv_share_of_free",
-    "memory_reserve_bytes",  # memory
+    "memory_reserve_bytes",
+    "gathers_layers",  # memory
     "sampler_bytes_per_logit",
     "front_end_s",
     "front_end_s_per_prompt_token",  # serving, which has no provenance
@@ -74,6 +77,7 @@ def job(**changes: object) -> Facts:
         "host_s_per_expert": 1e-1,
         "controller_s_per_token": 1e-6,
         "gather_copy_bytes_per_param": 4.0,
+        "gather_s_per_layer_per_gpu": 1e-3,
         "scatter_copy_bytes_per_param": 6.0,
         "region_copies": 1.0,
         "sequence_parallel": True,

@@ -21,8 +21,9 @@ ONE = GenerationLayout(dp=1, tp=2, max_num_seqs=2048, kv_cache_bytes=0)
 OF_TRANSITIONS = {"transition_fixed_s", "reload_bytes_per_s", "gather_s_per_layer_per_gpu"} | {
     "sync_s_per_byte",
     "sync_growth_per_doubling",
+    "gathers_layers",
 }
-"""Read by the price of weights on their way into the engine, which tests of its own protect (test_reshard)."""
+"""Read by time and memory of weights on their way into the engine: tests of reshard and static_batches."""
 
 ELSEWHERE = {"start_skew_s", "wake_s", "shared_experts_beside", "tuned_experts"}
 """Read where calls of several ranks are played (test_host_costs), and where a mixture has shared experts (test_moe)."""
@@ -88,6 +89,7 @@ CHOOSES = {
     "mixture_parallel",
     "gathers_every_batch",
     "caches_every_head",
+    "keeps_workspace",
 }
 """Which tables, releases, transitions and layouts there are: tests of stores, other_releases, reshard, static_batches
 and the candidates."""
