@@ -82,7 +82,7 @@ def prompt_ratio(facts: Facts, sparse: SparseShape) -> float:
     """
     if sparse.block == 1:
         return 1.0
-    plain, with_fp4 = PROMPT_RATIO.get(facts.generation.name.partition("@")[0], PROMPT_RATIO["vllm"])
+    plain, with_fp4 = PROMPT_RATIO.get(facts.generation.family, PROMPT_RATIO["vllm"])
     return with_fp4 if "nvfp4" in facts.device.spec.peak_flop_per_s else plain
 
 

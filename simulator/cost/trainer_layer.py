@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,24 +25,17 @@ MOST_KEPT = 64
 the same ones again, and they would fill the memory."""
 
 
-class _Degrees(Protocol):
-    """What the price of a layer may see of a layout."""
-
-    @property
-    def tp(self) -> Ints: ...
-    @property
-    def cp(self) -> Ints: ...
-    @property
-    def ep(self) -> Ints: ...
-
-
 @dataclass(frozen=True, eq=False)
-class _OfRank:
+class _Degrees:
     """The degrees that share a layer between ranks, ``[C]`` each, and nothing else of a layout."""
 
     tp: Ints
     cp: Ints
     ep: Ints
+
+    @staticmethod
+    def of(layouts: Layouts) -> _Degrees:
+        return _Degrees(layouts.tp, layouts.cp, layouts.ep)
 
 
 def layer_costs(
@@ -60,7 +53,7 @@ def layer_costs(
     tuple[Cost, Cost]
         Costs forward and backward, ``[C]`` each.
     """
-    degrees = _OfRank(layouts.tp, layouts.cp, layouts.ep)
+    degrees = _Degrees.of(layouts)
 
     def priced() -> tuple[Cost, Cost]:
         forward, backward = _without_context_exchange(facts, shape, degrees, batch, dtype)
@@ -225,7 +218,7 @@ def gathered_again(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Bat
     -----
     Source: torchtitan's per-operator policy of activation checkpoints, which saves reduce-scatters; not measured apart.
     """
-    gather, _ = _tensor_parallel(facts, shape, layouts, batch)
+    gather, _ = _tensor_parallel(facts, shape, _Degrees.of(layouts), batch)
     bare = 1.0 / np.maximum(layouts.tp, 1) if facts.implementation.tensor_parallel_overlap else 1.0
     return Cost.serial(Priced.zero((len(layouts),)), gather * (2.0 * bare))
 
