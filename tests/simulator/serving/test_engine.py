@@ -7,7 +7,7 @@ import pytest
 
 from profiles.errors import InfeasibleError
 from profiles.models.catalogue import load_model
-from simulator.cost import generate
+from simulator.cost import decode
 from simulator.cost.engine_memory import generation_working_bytes
 from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
@@ -34,7 +34,7 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
     for active in (1, 3, 17, 64):
         for context in (100, 777, 4000):
             one = np.asarray([[float(active)]])
-            direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
+            direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
             direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
             assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(direct, rel=0.02)
             for steps in (1, 2, 40, 900):  # as many as lie in several cells of the grid, and beyond its end
@@ -55,7 +55,7 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
     prices = tabulate(facts, QWEN, layouts, "bf16", 4096, 4096)
     for active, context in ((1, 500), (24, 1000), (64, 4000)):
         one = np.asarray([[float(active)]])
-        direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
+        direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
         direct -= active * facts.generation.rollout_s_per_sequence
         steps = prices.decode_steps_s(active, active * context, 3)
         assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
