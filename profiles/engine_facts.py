@@ -108,6 +108,8 @@ class GenerationEngine(_Engine):
     memory_reserve_bytes: float
     collective_launch_s: float = 0.0
     attention_ratio: float = 1.0
+    picked_prompt_ratio: float = 1.0
+    picked_prompt_ratio_with_fp4: float = 1.0
     recomputed_context: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
     gathers_layers: float = 1.0

@@ -23,15 +23,6 @@ SCORE_BYTES = 12.0
 QUERIES_OF_TILE = 128
 """Queries of a prompt that share one read of a key in kernels that score tiles and keep a block's highest alone."""
 
-PROMPT_RATIO = {"vllm": (3.9, 2.2), "sglang": (6.1, 10.9)}
-"""Attention of prompts to picked blocks with its indexer, measured over the rule, by engine: on parts without FP4
-products, and with them.
-
-Medians of published modules of MiniMax-M3 less their projections, prompts of 1,024 tokens and more
-(aiconfigurator-core 0.12.0): vLLM 0.24 on H100 and H200; on B200, B300, GB200 and GB300 (1.9 to 2.8). SGLang 0.5.16 on
-H100 and H200; on B200. TensorRT-LLM's ran a reference there that takes tens of times as long: vLLM's stand in.
-"""
-
 
 def index_scores(facts: Facts, sparse: SparseShape, pairs: Floats, prompt: bool = False) -> Priced:
     """One layer's indexer over pairs of a query and a cached token.
@@ -82,8 +73,9 @@ def prompt_ratio(facts: Facts, sparse: SparseShape) -> float:
     """
     if sparse.block == 1:
         return 1.0
-    plain, with_fp4 = PROMPT_RATIO.get(facts.generation.family, PROMPT_RATIO["vllm"])
-    return with_fp4 if "nvfp4" in facts.device.spec.peak_flop_per_s else plain
+    engine = facts.generation
+    fp4 = "nvfp4" in facts.device.spec.peak_flop_per_s
+    return engine.picked_prompt_ratio_with_fp4 if fp4 else engine.picked_prompt_ratio
 
 
 def as_shorter_prompts(prompts: Floats, length: Floats, topk: int) -> tuple[Floats, Floats]:

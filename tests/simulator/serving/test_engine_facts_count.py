@@ -25,8 +25,12 @@ OF_TRANSITIONS = {"transition_fixed_s", "reload_bytes_per_s", "gather_s_per_laye
 }
 """Read by time and memory of weights on their way into the engine: tests of reshard and static_batches."""
 
-ELSEWHERE = {"start_skew_s", "wake_s", "shared_experts_beside", "tuned_experts"}
-"""Read where calls of several ranks are played (test_host_costs), and where a mixture has shared experts (test_moe)."""
+ELSEWHERE = {"start_skew_s", "wake_s", "shared_experts_beside", "tuned_experts"} | {
+    "picked_prompt_ratio",
+    "picked_prompt_ratio_with_fp4",
+}
+"""Read where calls of several ranks are played (test_host_costs), where a mixture has shared experts (test_moe), and
+where attention picks blocks of keys (test_indexer)."""
 
 NUMBERS = [f.name for f in fields(GenerationEngine) if f.type == "float"]
 
