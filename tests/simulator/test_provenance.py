@@ -32,6 +32,8 @@ NO_PART_OF_A_PRICE = {
     "keeps_for_running",
     "shared_experts_beside",  # what the engine runs at once
     "tuned_experts",  # which kernels it runs
+    "picked_prompt_ratio",  # of attention that picks blocks of keys: a rule, analytic whatever stands before it
+    "picked_prompt_ratio_with_fp4",
     "kv_memory_share",
     "kv_share_of_free",
     "memory_reserve_bytes",
