@@ -35,7 +35,7 @@ def patch_vllm() -> None:
 
     custom_ops._supports_onednn = False  # noqa: SLF001
     _remember_packing()
-    rejection_sampler.expand_batch_to_tokens = spread_over_drafts
+    setattr(rejection_sampler, "expand_batch_to_tokens", spread_over_drafts)  # noqa: B010
     setattr(CpuCommunicator, "_all_group_ranks_share_shm_group_name", lambda _self: False)  # noqa: B010
 
 
