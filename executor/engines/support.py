@@ -147,9 +147,7 @@ def _require_calls(entry: RolePlan, engine: str) -> None:
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
     can = TRAINING[engine].capabilities
     if layout.cp > 1 and not can.context_parallel:
-        raise NotYetError(
-            f"{role}: cp {layout.cp} cannot run yet on {engine}; Megatron-Core's needs Transformer Engine"
-        )
+        raise NotYetError(f"{role}: cp {layout.cp} cannot run yet on {engine}; megatron-core has it")
     if layout.pp > 1 and not can.pipeline_parallel:
         raise NotYetError(f"{role}: pp {layout.pp} cannot run on {engine}; it has dp and tp")
     if layout.zero_stage not in can.zero_stages:
@@ -200,7 +198,7 @@ def transition_note(plan: Plan, config: RunConfig) -> str | None:
     if entry is None or entry.training is None or entry.generation is None or entry.separate_generation:
         return None
     a, b = entry.training, entry.generation
-    degrees = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
+    degrees = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp, a.cp)
     training, generation = TRAINING[config.engines.training_of(entry.role)], GENERATION[config.engines.generation]
     if degrees.nests or is_in_place(training.name, generation.name):
         return None

@@ -49,7 +49,8 @@ def generating(**changes) -> Plan:
 @pytest.mark.parametrize(
     ("plan", "engines", "reason"),
     [
-        (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; Megatron-Core's needs Transformer Engine"),
+        (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; megatron-core has it"),
+        (changed(cp=2), FSDP, "actor: cp 2 cannot run yet on fsdp2; megatron-core has it"),
         (changed(vpp=2), NATIVE, "vpp 2 cannot run yet on torch-native; megatron-core has it"),
         (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet on torch-native"),
         (generating(attention_dp=2), NATIVE, "actor: generation attention_dp 2 cannot run yet"),
@@ -94,7 +95,6 @@ def test_adapters_are_refused_where_they_cannot_run(plan, engines, reason):
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
-        (changed(cp=2), "cp 2 cannot run yet on megatron-core; Megatron-Core's needs Transformer Engine"),
         (changed(zero_stage=2), "zero_stage 2 cannot run on megatron-core; 0 and 1 do, 3 on fsdp2"),
         (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet on megatron-core"),
         (changed(vpp=2), "actor: vpp 2 of megatron-core interleaves"),
