@@ -269,4 +269,4 @@ class _GatherParts(torch.autograd.Function):
 
 def gather_parts(x: torch.Tensor, group: Group) -> torch.Tensor:
     """``[size, ...]`` of the ranks' ``x [...]``; sums gradients over ``group`` backward."""
-    return x[None] if group.size == 1 else _GatherParts.apply(x, group)  # type: ignore[no-untyped-call,no-any-return]
+    return x[None] if group.size == 1 else _GatherParts.apply(x, group)  # type: ignore[no-untyped-call]

@@ -61,6 +61,6 @@ def shared_attention(
 def _last_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None) -> torch.Tensor:
     """Attention of the last tokens of a sequence on all tokens up to them."""
     bias = causal_lower_right(len(q), len(k))
-    parts = (x.transpose(0, 1)[None] for x in (q, k, v))
-    found = F.scaled_dot_product_attention(*parts, attn_mask=bias, scale=scale, enable_gqa=q.shape[1] != k.shape[1])  # type: ignore[misc]
-    return found[0].transpose(0, 1)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    gqa = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, enable_gqa=gqa)[0].transpose(0, 1)

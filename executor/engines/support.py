@@ -89,12 +89,21 @@ def require_models_run(plan: Plan, config: RunConfig) -> None:
             used.append(TRAINING[config.engines.training_of(entry.role)])
         if entry.generation is not None:
             used.append(GENERATION[config.engines.generation])
-        for engine in used:
-            if arch.num_experts and not engine.capabilities.mixtures:
-                able = ", ".join(e.name for e in _entries() if e.capabilities.mixtures)
-                raise NotYetError(
-                    f"{entry.role}: {arch.num_experts} experts cannot run yet on {engine.name}; {able} run them"
-                )
+        if arch.num_experts:
+            _require_mixture_runs(entry, arch.num_experts, used)
+
+
+def _require_mixture_runs(entry: RolePlan, num_experts: int, used: Iterable[TrainingEntry | GenerationEntry]) -> None:
+    for engine in used:
+        if not engine.capabilities.mixtures:
+            able = ", ".join(e.name for e in _entries() if e.capabilities.mixtures)
+            raise NotYetError(f"{entry.role}: {num_experts} experts cannot run yet on {engine.name}; {able} run them")
+    for layout in (entry.training, entry.inference):
+        if layout is not None and layout.cp > 1 and layout.pp > 1:
+            raise NotYetError(
+                f"{entry.role}: {num_experts} experts with cp {layout.cp} and pp {layout.pp} cannot run yet; cp of a "
+                "mixture needs pp 1"
+            )
 
 
 def _entries() -> list[TrainingEntry | GenerationEntry]:

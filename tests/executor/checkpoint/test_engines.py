@@ -35,7 +35,7 @@ MOE = {
     "moe_intermediate_size": 64,
 }
 TIED = {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True, "vocab_size": 20}
-CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, what Megatron's layout says besides (c: context parallel)
+CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, what Megatron's layout has besides
     "llama": (
         {},
         "fp32",

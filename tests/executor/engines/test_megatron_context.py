@@ -37,14 +37,19 @@ FAMILIES = {
 }
 CASES = [  # family, (p, t, d, c), whether it has a value head, what the layout and the model say beyond
     ("llama", (1, 2, 1, 2), False, {"sequence_parallel": True}, {}),
-    ("llama", (1, 2, 1, 2), True, {"recompute": "selective"}, {}),
-    ("qwen3", (2, 1, 1, 2), False, {"recompute": "full"}, {}),
+    ("llama", (1, 1, 2, 2), True, {"recompute": "selective"}, {"token_budget": 12}),
     ("qwen3", (2, 1, 1, 2), False, {"vpp": 2}, {"zero_stage": 0}),
-    ("llama", (1, 1, 2, 2), False, {}, {"token_budget": 12}),
-    ("llama", (1, 1, 2, 2), True, {}, {"offload": ("parameters", "optimizer")}),
+    ("llama", (1, 2, 1, 2), True, {}, {"offload": ("parameters", "optimizer")}),
+    ("qwen3", (2, 1, 1, 2), False, {"recompute": "full"}, {}),
     ("yarn", (1, 1, 1, 4), False, {}, {}),
     ("moe", (1, 1, 2, 2), False, {"ep": 4}, {}),
     ("moe", (1, 2, 1, 2), False, {}, {}),
+]
+NUM_SOON = 3
+"""The first ones; the others belong to `make check-all`."""
+EACH = [
+    pytest.param(i, id=f"{f}-{x}-{h}-{o | m}", marks=[pytest.mark.long] if i >= NUM_SOON else [])
+    for i, (f, x, h, o, m) in enumerate(CASES)
 ]
 
 
@@ -85,20 +90,41 @@ def whole(parts):
     return found
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def learned(cases, tmp_path_factory):
+    """What one process found, by family and head, and what four ranks found of each case."""
     paths = configs_of(FAMILIES, 4, tmp_path_factory)
-    alone = list(dict.fromkeys((family, head) for family, _, head, _, _ in CASES))
+    alone = list(dict.fromkeys((family, head) for family, _, head, _, _ in cases))
     one = run_on_ranks(1, on_ranks, paths, [(family, (1, 1, 1, 1), head, {}, {}) for family, head in alone])[0]
-    return dict(zip(alone, one, strict=True)), run_on_ranks(4, on_ranks, paths, CASES)
+    four = run_on_ranks(4, on_ranks, paths, cases)
+    return [
+        (one[alone.index((family, head))], [rank[i] for rank in four])
+        for i, (family, _, head, _, _) in enumerate(cases)
+    ]
 
 
-@pytest.mark.parametrize("i", range(len(CASES)), ids=[f"{f}-{x}-{h}-{o | m}" for f, x, h, o, m in CASES])
+@pytest.fixture(scope="module")
+def soon(tmp_path_factory):
+    return learned(CASES[:NUM_SOON], tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory):
+    return learned(CASES[NUM_SOON:], tmp_path_factory)
+
+
+@pytest.fixture
+def found(i, request):
+    """One process and the four ranks of case ``i``."""
+    name, first = ("soon", 0) if i < NUM_SOON else ("later", NUM_SOON)
+    return request.getfixturevalue(name)[i - first]
+
+
+@pytest.mark.parametrize("i", EACH)
 def test_ranks_that_share_sequences_learn_like_one_process(i, found):
     one, four = found
-    family, (p, t, d, c), value_head, _, _ = CASES[i]
-    (before, steps, after, scores), parts, _ = one[family, value_head]
-    answers = [four[(dp * p + p - 1) * t * c][i][0] for dp in range(d)]
+    _, (p, t, d, c), value_head, _, _ = CASES[i]
+    (before, steps, after, scores), parts, _ = one
+    answers = [four[(dp * p + p - 1) * t * c][0] for dp in range(d)]
     assert torch.allclose(torch.cat([answer[0] for answer in answers]), before, rtol=0, atol=1e-6)
     assert torch.allclose(torch.cat([answer[2] for answer in answers]), after, rtol=0, atol=1e-6)
     for answer in answers:
@@ -108,16 +134,16 @@ def test_ranks_that_share_sequences_learn_like_one_process(i, found):
         assert torch.allclose(torch.cat([answer[3] for answer in answers]), scores, rtol=0, atol=1e-6)
     model = whole(parts)
     for rank in range(4):
-        for name, box, values in four[rank][i][1]:
+        for name, box, values in four[rank][1]:
             expected = model[name][tuple(slice(*ends) for ends in box)]
             assert torch.allclose(values.view(expected.shape), expected, rtol=0, atol=1e-6), name
 
 
-@pytest.mark.parametrize("i", range(len(CASES)))
+@pytest.mark.parametrize("i", EACH)
 def test_a_flipped_bit_in_the_copy_of_a_context_rank_is_noticed(i, found):
     """Copies are those of data and context parallel ranks; experts of ``ep`` 4 have no copy, but the rest has."""
     _, four = found
     _, (p, t, _, c), _, _, _ = CASES[i]
     place = lambda rank: (rank % t, rank // (t * c) % p)  # noqa: E731
-    told = {rank for rank in range(4) if four[rank][i][2]}
+    told = {rank for rank in range(4) if four[rank][2]}
     assert told == {rank for rank in range(4) if place(rank) == place(3)}

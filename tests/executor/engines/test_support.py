@@ -218,6 +218,15 @@ def test_the_general_way_is_said_with_its_cost():
     assert transition_note(colocated("grpo", (1, 1, 2), generation=(1, 1)), general) is None
 
 
+def test_a_mixture_with_context_parallelism_needs_one_stage(tmp_path):
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(EXPERTS))
+    settings = config(model, engines={"training": "megatron-core", "generation": "vllm"})
+    require_models_run(changed(cp=2), settings)
+    with pytest.raises(NotYetError, match="actor: 4 experts with cp 2 and pp 2 cannot run yet"):
+        require_models_run(changed((2, 1, 1), cp=2), settings)
+
+
 @pytest.mark.parametrize(
     ("engines", "reason"),
     [
