@@ -78,7 +78,7 @@ def test_degrees_of_training_and_generation():
 def test_context_ranks_fill_a_pool_with_the_others():
     entry = colocated("ppo", (1, 2, 2), generation=(1, 1)).role("actor")
     shared = entry.training.model_copy(update={"dp": 1, "cp": 2})
-    scores = entry.model_copy(update={"training": shared})
+    scores = entry.model_copy(update={"training": shared, "inference": entry.training})
     assert degrees_of(scores, 4) == Degrees(1, 2, 1, 1, 1, c=2)
     assert scoring_degrees_of(scores) == Degrees(1, 2, 2, 1, 2)
     alone = entry.model_copy(update={"training": None, "generation": None, "inference": shared})
