@@ -72,11 +72,13 @@ def validate(
     measured = _measure(here, chosen, given.run, out, iterations, profile, as_json)
     amounts = _amounts(chosen, facts, predicted, measured)
     from hybridmap.validation.comparison import compare
+    from hybridmap.validation.drafts import kept_drafts
     from hybridmap.validation.implementation import compare_builds
     from simulator.plan.seal import fingerprint
 
     builds = compare_builds(facts, engines_of(given.run, chosen), given.run.dtype, measured.kernels)
-    found = compare(predicted, iteration_s, measured.timelines, amounts, builds)
+    drafts = kept_drafts(chosen, facts, measured.timelines)
+    found = compare(predicted, iteration_s, measured.timelines, amounts, builds, drafts)
     layer = _calibrate(job, chosen, facts, measured, profile) if calibrate else None
     _write(out, found, predicted, measured, fingerprint(chosen.model_dump(mode="json"), facts.facts_hash))
     _show(found, layer, measured, facts, out, profile, as_json)
@@ -299,6 +301,7 @@ def comparison_document(
         "iterations": found.iterations,
         "timings": lines,
         "amounts": [a.model_dump(mode="json") for a in found.amounts],
+        "drafts": [d.model_dump(mode="json") for d in found.drafts],
         "implementation": [{**b.model_dump(mode="json"), "same": b.is_same} for b in found.builds],
         "kernels": {call: _longest(named) for call, named in measured.kernels.items() if named},
         "calibrated": bool(facts.calibration.digest),
