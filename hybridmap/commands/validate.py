@@ -214,7 +214,7 @@ def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Mea
         reads[call.key] = columns_there(tuple(registration.reads), facts.algorithm)
         entry = plan.role(call.role)
         layout = entry.generation if call.kind == "generate" else entry.training or entry.inference
-        copies[call.key] = layout.tp * layout.pp if layout else 1
+        copies[call.key] = layout.num_gpus // layout.dp if layout else 1
     transfers = transfer_amounts(reads, measured.bytes_in, facts.workload, copies)
     weights = weights_amounts(plan, _weight_bytes(plan, facts), measured.bytes_in)
     return [*memory_amounts(predicted, measured.timelines[-1]), *transfers, *weights]

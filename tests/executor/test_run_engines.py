@@ -153,12 +153,21 @@ def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_
     assert_same_curve(metrics(tmp_path), reference)
 
 
-def over_experts(made, ep):
-    """``made`` with the experts of every model cut over ``ep`` data-parallel ranks."""
+@pytest.mark.long
+def test_ranks_that_share_sequences_run_beside_vllm(weights, reference, tmp_path, monkeypatch):
+    """Tensor x context parallel: the curve of one process, and each replica of vLLM gets the weights from its copy."""
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
+    made = over(colocated("ppo", (1, 2, 2), generation=(1, 1)), dp=1, cp=2)
+    run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
+    assert_same_curve(metrics(tmp_path), reference)
+
+
+def over(made, **degrees):
+    """``made`` with other degrees in every layout for training and scoring."""
     entries = []
     for entry in made.roles:
         layouts = {name: getattr(entry, name) for name in ("training", "inference")}
-        cut = {name: found.model_copy(update={"ep": ep}) for name, found in layouts.items() if found is not None}
+        cut = {name: found.model_copy(update=degrees) for name, found in layouts.items() if found is not None}
         entries.append(entry.model_copy(update=cut))
     return made.model_copy(update={"roles": tuple(entries)})
 
@@ -185,7 +194,7 @@ def test_a_mixture_has_the_log_probs_of_transformers(ep, adds_to_one, tmp_path, 
 
     script = lambda models, batches: greedy_ppo(models, batches, after)  # noqa: E731
     monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=script))
-    made = over_experts(colocated("ppo", (1, 1, 2), generation=(1, 2)), ep)
+    made = over(colocated("ppo", (1, 1, 2), generation=(1, 2)), ep=ep)
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
     assert checked == [[True, True]] * ITERATIONS
 
