@@ -2,8 +2,8 @@
 
     python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
 
-Every placement runs behind a Ray controller, in turns; visits that do not repeat are made again, other work having
-disturbed them (``benchmarks.visits``), and how many were is printed.
+Every placement runs behind a Ray controller, in turns, its ranks on cores of their own; visits that other work
+disturbed are made again (``benchmarks.visits``), and how many were is printed.
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.core_pace import CorePace
 from benchmarks.visits import visit_until_calm
 from hybridmap.job.load import load_job
 from hybridmap.validation.comparison import compare
@@ -89,7 +90,8 @@ def visit(plan: Plan, facts: Facts, config: Any, iterations: int) -> Visit:
     """Iterations of one run of a plan, after warm-up."""
     from executor.run import run
 
-    slots = config.model_copy(update={"cpu_ranks": plan.num_gpus})  # what Ray starts for idle ones takes cores
+    # what Ray starts for idle slots takes cores; a profile pins its ranks, too
+    slots = config.model_copy(update={"cpu_ranks": plan.num_gpus, "pin_cores": True})
     with tempfile.TemporaryDirectory() as folder:
         return list(run(facts, plan, slots, folder, WARMUP + iterations)[WARMUP:])
 
@@ -137,7 +139,9 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     plans = {name: plan_of(job.facts(), sets, 64) for name, sets in PLACEMENTS.items()}
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
-    measured, disturbed = visit_until_calm(plans, visits, lambda plan: visit(plan, facts, config, iterations))
+    with CorePace() as cores:
+        visited = visit_until_calm(plans, visits, lambda plan: visit(plan, facts, config, iterations), cores.measure_s)
+    measured, disturbed = visited
     learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
     rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]
     others = [row for row in rows if row["placement"] != BASE]
@@ -216,7 +220,7 @@ def show(found: Mapping[str, Any]) -> None:
         times = [1e3 * row[k] for k in ("predicted_s", "calibrated_s", "measured_s", "low_s", "high_s")]
         columns = f"{times[0]:13.1f}  {times[1]:13.1f} {times[2]:13.1f}   {times[3]:.1f} to {times[4]:.1f}"
         print(f"{row['placement']:16s} {columns}   {row['visits_apart']:.0%}")
-    print(f"visits made again, being disturbed: {sum(found['disturbed_visits'].values())}")
+    print(f"visits that were disturbed: {sum(found['disturbed_visits'].values())}")
     print(f"pairs in the wrong order beyond the spread: {found['swapped'] or 'none'}")
     by = found["calibrated"]
     far, order = by["far"] or "none", by["swapped"] or "none"

@@ -1,12 +1,13 @@
-"""Plans measured in turns, and again where visits do not agree. A visit is one run of one plan.
+"""Plans measured in turns, and again where the machine was disturbed. A visit is one run of one plan.
 
-A machine's other work comes and goes, and so do its clocks: a visit counts if it repeats, which is told without a look
-at any prediction. Not the fastest counts: of twelve visits to each of five plans on a shared machine one was far faster
-than what the others agreed on.
+A machine's other work comes and goes, and so do its clocks. A visit counts if the cores were as fast before and after
+it as they were at their fastest, and if it repeats; both are told without a look at any prediction. Not the fastest
+visits count: of twelve to each of five plans on a shared machine one was far faster than what the others agreed on.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +20,20 @@ if TYPE_CHECKING:
 
 CALM = 0.05
 """Visits whose medians lie so close to each other repeat: those of an idle machine do, to 1 to 5 %."""
-AT_MOST = 2
+SLOWED = 0.05
+"""Cores that take so much longer than at their fastest have other work: idle ones repeat to 1 %."""
+AT_MOST = 3
 """So many times the wanted visits are made of a plan that does not come to rest."""
 
 Visit = list["Timeline"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """Iterations of a visit, and what a fixed computation took on all cores then, seconds: the slower of two."""
+
+    visit: Visit
+    pace_s: float
 
 
 def median_s(visit: Sequence[Timeline]) -> float:
@@ -39,17 +50,28 @@ def calm(visits: Sequence[Visit]) -> list[Visit]:
     return best
 
 
-def visit_until_calm(
-    plans: Mapping[str, Plan], wanted: int, visit: Callable[[Plan], Visit]
-) -> tuple[dict[str, list[Visit]], dict[str, int]]:
-    """Calm visits of every plan, ``wanted`` of each where the machine lets it, and how many more were made.
+def undisturbed(made: Sequence[Made], fastest_s: float) -> list[Visit]:
+    """Visits that count, given what the computation takes on idle cores."""
+    return calm([one.visit for one in made if one.pace_s <= (1.0 + SLOWED) * fastest_s])
 
-    All plans are visited in turn, so that a disturbance does not hit one of them alone.
+
+def visit_until_calm(
+    plans: Mapping[str, Plan], wanted: int, visit: Callable[[Plan], Visit], pace_s: Callable[[], float]
+) -> tuple[dict[str, list[Visit]], dict[str, int]]:
+    """Visits of every plan that count, ``wanted`` of each where the machine lets it, and how many do not.
+
+    All plans are visited in turn, so that a disturbance does not hit one of them alone. Where cores never came free
+    those that repeat are given, none of which counts.
     """
-    made: dict[str, list[Visit]] = {name: [] for name in plans}
+    made: dict[str, list[Made]] = {name: [] for name in plans}
+    fastest_s = pace_s()
     for _ in range(AT_MOST * wanted):
         for name, plan in plans.items():
-            if len(calm(made[name])) < wanted:
-                made[name].append(visit(plan))
-    kept = {name: calm(visits) for name, visits in made.items()}
-    return kept, {name: len(made[name]) - len(kept[name]) for name in plans}
+            if len(undisturbed(made[name], fastest_s)) >= wanted:
+                continue
+            before_s, timelines, after_s = pace_s(), visit(plan), pace_s()
+            made[name].append(Made(timelines, max(before_s, after_s)))
+            fastest_s = min(fastest_s, before_s, after_s)
+    count = {name: undisturbed(some, fastest_s) for name, some in made.items()}
+    kept = {name: visits or calm([one.visit for one in made[name]]) for name, visits in count.items()}
+    return kept, {name: len(made[name]) - len(visits) for name, visits in count.items()}

@@ -110,8 +110,9 @@ class RunConfig(Section):
 
     ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
     weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
-    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs. ``validation`` scores held-out
-    prompts now and then. ``lora_alpha`` over the job's ``lora_rank`` scales what adapters add.
+    role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs; with ``pin_cores`` each
+    stays on one core (see ``executor.cores``). ``validation`` scores held-out prompts now and then. ``lora_alpha`` over
+    the job's ``lora_rank`` scales what adapters add.
     ``environment`` answers the policy in responses of several turns. ``balance_batch`` deals rows to data-parallel
     ranks so that all have about equally many tokens, as is priced; losses are the same without. ``faults`` are
     injected into the run, to see that it survives them. ``on_failure`` and ``max_restarts``: see
@@ -136,6 +137,7 @@ class RunConfig(Section):
     ray_address: str | None = None
     transport: Literal["auto", "store", "direct"] = "auto"
     cpu_ranks: Annotated[int, Field(ge=1)] = 8
+    pin_cores: bool = False
     on_failure: Literal["stop", "restart", "replan"] = "stop"
     max_restarts: Annotated[int, Field(ge=1)] = 3
     checkpoint: CheckpointSection | None = None

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from profiles.device_file import DEVICE_FILE, UNITS, load_tables_of
 from profiles.errors import InputError, UnknownNameError
-from profiles.hardware import DEVICE_FILE, UNITS, load_tables_of
 from profiles.store import DATA, device_names, load_device
 from profiles.yaml_text import yaml_of
 

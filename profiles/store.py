@@ -15,8 +15,8 @@ from pathlib import Path
 
 from profiles.calibration import CALIBRATION_FILE
 from profiles.device import DeviceProfile
+from profiles.device_file import DEVICE_FILE, load_collectives_of, load_derived, load_spec, load_tables_of
 from profiles.errors import FileFormatError, UnknownNameError
-from profiles.hardware import DEVICE_FILE, load_collectives_of, load_derived, load_spec, load_tables_of
 from profiles.lookup.device_tables import DeviceTables
 from profiles.lookup.table import read_card
 

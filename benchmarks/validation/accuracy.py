@@ -24,7 +24,7 @@ from benchmarks.validation.order import order_and_regret
 from benchmarks.validation.overrides import current_value
 from benchmarks.validation.report import STATISTICS, grouped, is_rate, is_time, statistics
 from benchmarks.validation.stages import COLUMNS, share_of_bad_steps, steps_by_stages
-from profiles.hardware import load_tables_of
+from profiles.device_file import load_tables_of
 from profiles.store import DATA, device_names, load_device
 from profiles.tables.cross_validation import table_errors
 

@@ -30,7 +30,11 @@ def choose_launcher(plan: Plan, config: RunConfig, batch_bytes: int) -> Launcher
     from executor.launch.ray import RayLauncher
 
     return RayLauncher(
-        config.ray_address, cpu_ranks=config.cpu_ranks, batch_bytes=batch_bytes, transport=config.transport
+        config.ray_address,
+        cpu_ranks=config.cpu_ranks,
+        batch_bytes=batch_bytes,
+        transport=config.transport,
+        pin_cores=config.pin_cores,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from executor.batch import is_wire
+from executor.cores import stay_on_core
 from executor.launch import direct
 from executor.launch.joined_cluster import JoinedCluster
 from executor.launch.own_cluster import LOOK_S, OwnCluster
@@ -66,6 +67,10 @@ class RankActor(RankProcess):
 
         return direct.held(ray, stored, self._least_bytes, self._transport)
 
+    def stay_on_core(self, number: int) -> None:
+        """Compute on one core of this machine."""
+        stay_on_core(number)
+
     def rename(self, identity: Identity, host: str) -> None:
         """Take a rank number, and the address of this node, once every rank's node is known."""
         self.identity, self.host = identity, host
@@ -89,7 +94,8 @@ class RayLauncher:
     """Starts ranks on a Ray cluster: the one at ``address``, or one of our own on this machine.
 
     A device is a GPU where the cluster has any, else one of ``cpu_ranks`` slots (on a cluster that is not ours: its
-    CPUs). Nodes may declare a custom resource by the name of their device (``kinds``); then a pool goes to nodes of its
+    CPUs); with ``pin_cores`` ranks of slots stay on a core each. Nodes may declare a custom resource by the name of
+    their device (``kinds``); then a pool goes to nodes of its
     kind. The object store of our own cluster holds batches of ``batch_bytes``. Raises ``InputError`` where Ray is
     missing or the address answers nothing.
     """
@@ -102,6 +108,7 @@ class RayLauncher:
         num_gpus: int | None = None,
         batch_bytes: int = 0,
         transport: Transport = "auto",
+        pin_cores: bool = False,
     ) -> None:
         self._ray = _import_ray()
         self._owns_cluster = False
@@ -109,7 +116,7 @@ class RayLauncher:
         self._actors: list[Any] = []
         self._lines: dict[int, tuple[_RelayLine, int]] = {}
         self._nodes: dict[int, str] = {}
-        self.transport = transport
+        self.transport, self._pin_cores = transport, pin_cores
         if not self._ray.is_initialized():
             self._connect(address, cpu_ranks, num_gpus, batch_bytes)
         elif address is not None and self._ray.get_runtime_context().gcs_address != address:
@@ -180,6 +187,8 @@ class RayLauncher:
             self._nodes[id(rank)] = f"{addresses.get(node, 'unknown')} ({node[:8]})"
         given = [(Identity(pool.name, i, pool.num_ranks), addresses[node]) for i, node in enumerate(on)]
         self.tell(ranks, "rename", given)
+        if self._pin_cores and pool.on_device and not self.uses_gpus:
+            self.tell(ranks, "stay_on_core", [(pool.first_device + i,) for i in range(len(ranks))])
         for rank in ranks:
             rank.prepare.remote()
         return ranks

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from executor.cores import stay_on_core
 from executor.profiling.statistics import Summary, summarise
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def _rank(
     at = torch.device(f"cuda:{rank}") if device == "cuda" else torch.device("cpu")
     if at.type == "cuda":
         torch.cuda.set_device(at)
+    else:
+        stay_on_core(rank)
     backend = "nccl" if at.type == "cuda" else "gloo"
     dist.init_process_group(
         backend, init_method=address, rank=rank, world_size=group, timeout=timedelta(seconds=START_TIMEOUT_S)

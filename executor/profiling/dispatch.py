@@ -49,6 +49,7 @@ def measure_dispatch(key: Key, iterations: int) -> tuple[dict[str, Summary], int
             "weights": {"actor": "unused"},
             "launcher": key["launcher"],
             "cpu_ranks": ranks,
+            "pin_cores": True,
             "data": {"task": "sorted-digits", "digits": 5, "alphabet": "0123456789=+"},
         }
     )

@@ -84,6 +84,7 @@ def run_section(config: Path, dtype: str, ranks: int, task: str, reward: str) ->
             "dtype": dtype,
             "launcher": "ray",
             "cpu_ranks": ranks,
+            "pin_cores": True,
             "data": {"task": task, "digits": 5, "alphabet": "0123456789=+"},
             "reward": {"function": reward},
             "learning": {"entropy_coefficient": 0.01},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.answers.table_origins import borrowed_collectives, borrowed_kernels, origins_of, replaced_rows
-from profiles.hardware import UNITS, load_doubts, load_tables_of, unit_of
+from profiles.device_file import UNITS, load_doubts, load_tables_of, unit_of
 from profiles.lookup.table import read_card, sidecar_content
 from profiles.store import DATA, device_names, load_device
 

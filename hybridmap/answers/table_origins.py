@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from profiles.device_file import load_collectives_of
 from profiles.engine_facts import engine_names, load_generation_engine
-from profiles.hardware import load_collectives_of
 from profiles.lookup import releases
 
 if TYPE_CHECKING:

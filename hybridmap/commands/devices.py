@@ -163,7 +163,7 @@ def new_device(
 
 def _device_cards(names: list[str], out: Path) -> list[Path]:
     """Beside its tables a device folder needs the card of hardware facts; one that is there is the user's own."""
-    from profiles.hardware import DEVICE_FILE
+    from profiles.device_file import DEVICE_FILE
     from profiles.store import DATA
 
     missing = [name for name in names if not (out / name / DEVICE_FILE).exists()]

@@ -166,7 +166,8 @@ def _measure(
             if iteration == iterations + WARMUP_ITERATIONS - 1:
                 taken[record.key] = taken.get(record.key, 0) + record.bytes_in
 
-    config = config.model_copy(update={"checkpoint": None})  # measured without what no plan predicts
+    # measured without what no plan predicts, on cores as the profile's
+    config = config.model_copy(update={"checkpoint": None, "pin_cores": plan.num_gpus > 1})
     before = os.getloadavg()[0]
     view = RunView(iterations + WARMUP_ITERATIONS, quiet=quiet)
     try:

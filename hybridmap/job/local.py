@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from hybridmap.console import warn
 from hybridmap.job.schema import ClusterSection, EnginesSection, ImplementationSection
+from profiles.device_file import DEVICE_FILE, load_doubts, load_spec
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.errors import InputError
-from profiles.hardware import DEVICE_FILE, load_doubts, load_spec
 
 if TYPE_CHECKING:
     from pathlib import Path

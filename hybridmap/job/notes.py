@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiles.calibration import FACTORS
-from profiles.hardware import MEASURED_HERE
+from profiles.device_file import MEASURED_HERE
 
 if TYPE_CHECKING:
     from simulator.facts import Facts

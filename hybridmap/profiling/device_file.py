@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridmap.profiling.rates import host_rate, memory_rate, wire_rate
 from profiles.atomic_write import write_atomically
-from profiles.hardware import DEVICE_FILE, MEASURED_HERE
+from profiles.device_file import DEVICE_FILE, MEASURED_HERE
 from profiles.store import DATA, device_names, load_device
 from profiles.yaml_text import read_yaml_file, yaml_of
 from simulator.plan.seal import fingerprint

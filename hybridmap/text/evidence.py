@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hybridmap.text.notation import percent
 from profiles.calibration import CALLS, FACTORS
-from profiles.hardware import MEASURED_HERE
+from profiles.device_file import MEASURED_HERE
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:

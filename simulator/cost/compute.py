@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.records import Basis, Priced, longer
-from simulator.cost import delta_net, mamba
+from profiles.records import Priced
 from simulator.cost.gemm_sizes import attention_products, linear_gemms, mlp_gemms, mlp_width_per_token
 from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, run_gemms
-from simulator.cost.indexer import as_shorter_prompts, index_scores
+from simulator.cost.mixers import attention_passes, linear_passes
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 SMALL_KERNELS_PER_LAYER = {"fused": 6, "eager": 40}
 """Launches of a layer's forward pass besides GEMMs and attention. Fused: norms (2), rotary, activation, residuals (2);
 eager: each tensor operation of them."""
-
-FLASH_BACKWARD_FLOP_RATIO = 2.5
-"""FLOPs of flash attention backward over forward: five matrix products instead of two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,62 +55,6 @@ class LayerTime:
     @property
     def backward(self) -> Priced:
         return self.backward_input + self.backward_weight + self.backward_other
-
-
-def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
-    """Causal self-attention of the micro-batch in an average layer that has attention, some of them with a window.
-
-    Context parallelism shares it evenly (zigzag order), or leaves the last rank most (``busiest_share``).
-
-    Parameters
-    ----------
-    batch
-        Micro-batch of a rank, ``[C]``.
-    tp, cp
-        Tensor- and context-parallel degrees, ``[C]``.
-
-    Returns
-    -------
-    Priced
-        Seconds of one layer, ``[C]``.
-
-    Notes
-    -----
-    Source: measured prefill tables at the sequence's own length; ring attention (Liu et al. 2023) is taken as perfectly
-    balanced where ranks hold a piece from each end.
-    """
-    heads = shape.num_heads / np.asarray(tp, dtype=np.float64)
-    if shape.mla is not None and not facts.device.mla_covers_projections:
-        return facts.device.mla_prefill(batch.sequences, batch.length, heads) * busiest_share(facts, cp)
-    found = Priced.zero(np.broadcast_shapes(batch.tokens.shape, heads.shape))
-    for kind in shape.softmax_kinds:
-        kv = np.maximum(kind.num_kv_heads / np.asarray(tp, dtype=np.float64), 1.0)
-        prompts, read = batch.sequences, batch.length
-        if kind.topk:
-            prompts, read = as_shorter_prompts(prompts, read, kind.topk)
-        price = facts.device.attention_prefill(prompts, read, heads, kv, kind.head_dim, window=kind.window)
-        if kind.topk and shape.sparse is not None:
-            pairs = batch.sequences * batch.length * batch.length / 2.0
-            price = price.at_best(Basis.ANALYTIC) + index_scores(facts, shape.sparse, pairs, prompt=True)
-        found = found + price * (kind.layers / shape.num_attention_layers)
-    return found * busiest_share(facts, cp)
-
-
-def busiest_share(facts: Facts, cp: Ints) -> Floats:
-    """Share of causal attention that the busiest context rank computes, which the others wait for in every layer.
-
-    Parameters
-    ----------
-    cp
-        Context-parallel degree, ``[C]``.
-
-    Returns
-    -------
-    Floats
-        ``1 / c`` where ranks are balanced (zigzag); ``(2 c - 1) / c^2`` where slices follow each other, ``[C]``.
-    """
-    c = np.asarray(cp, dtype=np.float64)
-    return 1.0 / c if facts.training.balances_context else (2.0 * c - 1.0) / c**2
 
 
 def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = "fused") -> Floats:
@@ -258,7 +198,7 @@ def _layer(
     mlp: list[tuple[Floats, Floats]],
     dtype: str,
 ) -> LayerTime:
-    attention, attention_backward = _attention(facts, shape, batch, tp, cp)
+    attention, attention_backward = attention_passes(facts, shape, batch, tp, cp)
     small = elementwise(facts, shape, tokens, tp)
     kinds = attention_products(shape, tp)
     projections = kinds[0][0]
@@ -271,7 +211,7 @@ def _layer(
         attention, attention_backward = attention * full, attention_backward * full
         parts = [*((sizes, mixer, full * part) for sizes, part in kinds), (mlp, ffn, 1.0)]
         if shape.linear is not None:
-            linear, linear_backward = _linear_mixer(facts, shape, batch, tp, cp)
+            linear, linear_backward = linear_passes(facts, shape, batch, tp, cp)
             attention, attention_backward = attention + linear, attention_backward + linear_backward
             products = linear_gemms(shape, tp)
             names = ("qkv", *("gate",) * (len(products) - 2), "output")
@@ -288,57 +228,3 @@ def _layer(
         backward_weight=weights,
         backward_other=attention_backward + small * 2.0,
     )
-
-
-def _linear_mixer(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
-    """Kernels of an average layer's linear mixer, forward and backward; ranks of a context group share the chunks.
-
-    Backward is analytic: as flash attention's, five products of a chunk's matrices for two.
-    """
-    assert shape.linear is not None
-    ranks = np.asarray(tp, dtype=np.int64)
-    if shape.linear.kind == "mamba2":
-        forward = mamba.mixer_forward(facts, shape.linear, batch.tokens / cp, ranks)
-    else:
-        forward = delta_net.forward(facts, shape.linear, batch.sequences, batch.length, ranks) * (1.0 / cp)
-    forward = forward * (shape.num_linear_layers / shape.num_layers)
-    return forward, (forward * FLASH_BACKWARD_FLOP_RATIO).at_best(Basis.ANALYTIC)
-
-
-def _attention(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
-    """Attention forward, and backward by the engine's ratio: no table covers the backward kernel, so it is analytic."""
-    engine, spec = facts.training, facts.device.spec
-    forward = engine.scaled(attention_forward(facts, shape, batch, tp, cp), "attention_ratio")
-    backward = engine.scaled(forward, "attention_backward_ratio").at_best(Basis.ANALYTIC)
-    rates = spec.flash_2_flop_per_s
-    if facts.implementation.attention_kernel != "flash-2" or not rates:
-        return forward, backward
-    flop = 4.0 * batch.tokens * attended(shape, batch.length) * shape.q_width / np.asarray(tp, dtype=np.float64)
-    flop = flop * busiest_share(facts, cp)
-    return (
-        longer(forward, Priced.of(flop / rates["forward"], spec.basis("flash_2_flop_per_s.forward"))),
-        longer(
-            backward,
-            Priced.of(FLASH_BACKWARD_FLOP_RATIO * flop / rates["backward"], spec.basis("flash_2_flop_per_s.backward")),
-        ),
-    )
-
-
-def attended(shape: ModelShape, length: Floats) -> Floats:
-    """Tokens that a token of a sequence attends to, on the mean over tokens and attention layers.
-
-    Parameters
-    ----------
-    shape
-        The model, whose sliding layers see a window.
-    length
-        Of the sequence, ``[C]``.
-
-    Returns
-    -------
-    Floats
-        Tokens, ``[C]``: the causal half, or the window less its ramp at the start.
-    """
-    window = np.minimum(shape.sliding_window or length, length)
-    sliding = shape.num_sliding_layers / max(shape.num_attention_layers, 1)
-    return np.asarray((1.0 - sliding) * length / 2.0 + sliding * window * (1.0 - window / (2.0 * length)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Floats, Ints, Priced, where
-from simulator.cost import comms
+from simulator.cost import comms, stage_hops
 from simulator.cost.engine_attention import attention_ranks
 
 if TYPE_CHECKING:
@@ -112,4 +112,4 @@ def pipeline_hops(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, r
     """
     pp, tp = layouts.pp[:, None], layouts.tp[:, None]
     num_bytes = rows * shape.hidden * facts.activation_bytes / tp
-    return comms.pipeline_hops(facts, num_bytes, tp, pp, layouts.dp[:, None], 2.0)  # back to the first is one more
+    return stage_hops.pipeline_hops(facts, num_bytes, tp, pp, layouts.dp[:, None], 2.0)  # back to the first is one more

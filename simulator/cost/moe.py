@@ -13,14 +13,13 @@ import numpy as np
 from profiles.errors import NoBasisError
 from profiles.records import Basis, Priced, longer, where
 from profiles.units import DTYPE_BYTES
-from simulator.cost import comms
 from simulator.cost.gemm_sizes import latent_gemms, mlp_gemms
 from simulator.cost.gemms import ACTIVATION_BYTES, linear_training, run_gemms
 
 if TYPE_CHECKING:
     from profiles.models.layers import MoeShape
     from profiles.models.shape import ModelShape
-    from profiles.records import Floats, Ints, Numbers
+    from profiles.records import Floats, Ints
     from simulator.cost.compute import Batch
     from simulator.facts import Facts
 
@@ -52,7 +51,7 @@ def routed_rows(shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Floats
     NoBasisError
         The model has no experts.
     """
-    moe = _moe(shape)
+    moe = moe_of(shape)
     return np.asarray(tokens * moe.experts_per_token / np.where(ep > 1, tp, 1), dtype=np.float64)
 
 
@@ -85,7 +84,7 @@ def experts_training(
     No table holds grouped training GEMMs: launches and host time of small experts are not in it, and published mixtures
     train slower than predicted (docs/accuracy.md).
     """
-    moe = _moe(shape)
+    moe = moe_of(shape)
     tokens = batch.tokens / cp
     rows = routed_rows(shape, tokens, tp, ep) * np.where(ep > 1, facts.implementation.expert_imbalance, 1.0)
     local = moe.num_experts / np.asarray(ep, dtype=np.float64)
@@ -137,7 +136,7 @@ def unfused_activation(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints
     rows = routed_rows(shape, tokens, tp, ep) * np.where(ep > 1, facts.implementation.expert_imbalance, 1.0)
     if facts.implementation.expert_activation == "fused":
         return Priced.zero(rows.shape)
-    width = _moe(shape).expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
+    width = moe_of(shape).expert_ffn / np.where(ep > 1, 1, tp).astype(np.float64)
     return facts.device.memory_bound(rows * width * UNFUSED_ACTIVATION_BYTES, UNFUSED_ACTIVATION_KERNELS)
 
 
@@ -184,7 +183,7 @@ def experts_decode(
     weights, since both wait for memory. SGLang folds DeepSeek's one shared expert into the routed kernel where experts
     are not spread, and ships configurations for that many in FP8 blocks; tables were timed with one expert fewer.
     """
-    moe = _moe(shape)
+    moe = moe_of(shape)
     t, e = np.asarray(tp, dtype=np.int64), np.asarray(ep, dtype=np.int64)
     key = (shape.expert_width, moe.expert_ffn, moe.experts_per_token, moe.num_experts, np.maximum(t // e, 1), e)
     routed = facts.device.moe(tokens, *key, dtype)
@@ -208,87 +207,24 @@ def experts_decode(
 
 def _folds_shared(facts: Facts, shape: ModelShape) -> bool:
     """Whether a mixture's one shared expert is one more of the routed ones, in kernels that the engine tuned for it."""
-    moe = _moe(shape)
+    moe = moe_of(shape)
     folds = moe.num_experts + 1 == facts.generation.tuned_experts and moe.shared_ffn == moe.expert_ffn
     return folds and shape.mla is not None and shape.sparse is None
 
 
-def dispatch_and_combine(facts: Facts, shape: ModelShape, tokens: Floats, tp: Ints, ep: Ints) -> Priced:
-    """All-to-all there and back of one layer forward (the backward pass moves the same again).
-
-    Parameters
-    ----------
-    tokens
-        Of the rank's micro-batch, ``[C]``.
-    tp, ep
-        Tensor- and expert-parallel degrees, ``[C]``.
+def moe_of(shape: ModelShape) -> MoeShape:
+    """A model's mixture.
 
     Returns
     -------
-    Priced
-        Seconds, ``[C]``.
+    MoeShape
+        Its experts and how they are chosen.
 
     Raises
     ------
     NoBasisError
         The model has no experts.
-
-    Notes
-    -----
-    NCCL's all-to-all carries a copy for each chosen expert. DeepEP and HybridEP send a token once to each node that
-    has some of its experts and hand it on inside: DeepEP at its measured time where a table has it, HybridEP, of which
-    there is no table, at NCCL's rate for a copy to each rank. Where a token's experts come from a few groups, so do the
-    nodes that it goes to (DeepSeek-V3 report, section 2.1.2: at most four).
     """
-    moe = _moe(shape)
-    built = facts.implementation
-    rows = routed_rows(shape, tokens, tp, ep) * built.expert_imbalance
-    row_bytes = shape.expert_width * ACTIVATION_BYTES
-    if built.expert_dispatch == "all-to-all":
-        return comms.strided(facts, "all_to_all", rows * row_bytes, ep, np.ones_like(ep)) * 2.0
-    each = rows / moe.experts_per_token
-    inside = comms.ranks_in_domain(facts, ep, 1)
-    domains = -(-ep // inside)
-    to_ranks, to_domains = _distinct(inside, moe.experts_per_token), domains_reached(moe, domains)
-    away = each * to_domains * (1.0 - 1.0 / domains) * row_bytes
-    there = comms.exchange_through_domains(facts, each * to_ranks * row_bytes, away, inside, domains)
-    if built.expert_dispatch == "hybrid" or not facts.device.measures_expert_exchange:
-        return there * 2.0
-    measured = facts.device.moe_all_to_all(each, shape.expert_width, moe.experts_per_token, moe.num_experts, inside)
-    return where(domains > 1, longer(measured, there * 2.0), measured)
-
-
-def domains_reached(moe: MoeShape, domains: Ints) -> Floats:
-    """NVLink domains that a token's experts lie in, on the mean of even routing.
-
-    Parameters
-    ----------
-    moe
-        The mixture, with the groups that its experts are chosen from.
-    domains
-        Equal domains that its experts are spread over, ``[C]``.
-
-    Returns
-    -------
-    Floats
-        Domains, ``[C]``; no more than the groups that a token chooses, where a group lies in one.
-    """
-    if moe.num_groups == 1:
-        return _distinct(domains, moe.experts_per_token)
-    n, groups = np.asarray(domains, dtype=np.float64), float(moe.num_groups)
-    chosen = _distinct(np.asarray(moe.groups_per_token), moe.experts_per_token)  # groups with an expert of the token
-    several = n * (1.0 - (1.0 - chosen / groups) ** (groups / n))  # groups in a domain
-    shared = chosen * _distinct(np.maximum(n / groups, 1.0), moe.experts_per_token / chosen)  # domains of a group
-    return np.asarray(np.where(n <= groups, several, shared))
-
-
-def _distinct(places: Numbers, chosen: Floats | float) -> Floats:
-    """How many of some equal places ``chosen`` experts lie in, on the mean of even routing."""
-    n = np.asarray(places, dtype=np.float64)
-    return n * (1.0 - (1.0 - 1.0 / n) ** chosen)
-
-
-def _moe(shape: ModelShape) -> MoeShape:
     if shape.moe is None:
         raise NoBasisError(f"{shape.name} has no experts")
     return shape.moe

@@ -12,6 +12,7 @@ import numpy as np
 
 from profiles.records import Floats, Priced
 from simulator.cost import compute, moe
+from simulator.cost.activations import recomputed_share
 from simulator.cost.call_cost import Cost, choose
 from simulator.cost.data_parallel import (
     accumulation_cost,
@@ -21,7 +22,6 @@ from simulator.cost.data_parallel import (
     small_reduces_cost,
 )
 from simulator.cost.host_launches import BACKWARD, launches_of_layer, paced
-from simulator.cost.memory import recomputed_share
 from simulator.cost.micro_batches import head_tokens, micro_batch
 from simulator.cost.pipeline import waiting
 from simulator.cost.trainer_layer import gathered_again, hops, launched, layer_costs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profiles.records import Floats, Ints, Priced
-from simulator.cost import comms, compute, moe
+from simulator.cost import comms, compute, expert_exchange, moe, stage_hops
 from simulator.cost.call_cost import Cost
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def hops(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch, passes
         Seconds one way, ``[C]``.
     """
     num_bytes = batch.tokens / layouts.cp * shape.hidden * facts.activation_bytes / layouts.tp
-    return comms.pipeline_hops(facts, num_bytes, layouts.tp * layouts.cp, layouts.pp, layouts.dp, passes)
+    return stage_hops.pipeline_hops(facts, num_bytes, layouts.tp * layouts.cp, layouts.pp, layouts.dp, passes)
 
 
 def _without_context_exchange(
@@ -259,7 +259,7 @@ def _moe_layer_cost(
     time = compute.attention_layer(facts, shape, batch, tp, cp, dtype)
     forward, backward = _layer_cost(facts, time, gather * 0.5, scatter * 0.5, tp)
     experts_forward, experts_backward = moe.experts_training(facts, shape, batch, tp, cp, ep)
-    exchange = moe.dispatch_and_combine(facts, shape, batch.tokens / cp, tp, ep)
+    exchange = expert_exchange.dispatch_and_combine(facts, shape, batch.tokens / cp, tp, ep)
     if facts.implementation.expert_overlap:
         return (
             (forward + Cost.of_compute(experts_forward)).hide(exchange),

@@ -11,26 +11,16 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.cost import engine_attention, engine_comms, engine_launches, engine_layer, speculation
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from profiles.models.shape import ModelShape
     from profiles.records import Floats, Ints
-    from simulator.facts import Facts
-    from simulator.plan.layouts import GenerationLayouts
-    from simulator.serving.run import Chunk
-
-POINTS_PER_OCTAVE = 8
-"""Grid of every table; twice as many points move published rows by 0.2 % on average and 2 % at most."""
-
-FULL_TOKENS = 4096
-"""Prompt attention is read at the batch that fills a GPU: as many sequences as make this many tokens."""
+    from simulator.serving.run import Chunk, Mixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +88,18 @@ class TabulatedPrices:
         return _dense(self.lengths, self.prefill_s)
 
     @cached_property
+    def _linear_array(self) -> Floats:
+        return np.asarray(self._linear)
+
+    @cached_property
+    def _head_array(self) -> Floats:
+        return np.asarray(self._head)
+
+    @cached_property
+    def _prefill_array(self) -> Floats:
+        return np.asarray(self._prefill)
+
+    @cached_property
     def _rows(self) -> dict[int, tuple[Floats, list[float]]]:
         return {}
 
@@ -156,21 +158,53 @@ class TabulatedPrices:
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
         """See ``StepPrices``; the sums of ``decode_steps_s``, all at once."""
+        rows, host = active * self.checked, self._host_many_s(active)
+        begins = np.cumsum(steps) - steps
+        of = np.repeat(np.arange(len(steps)), steps)
+        mean = (context_tokens / active)[of] + (np.arange(len(of)) - begins[of])
+        gpu = self._fixed_many_s(rows, rows)[of] + self._attention_s(active, mean, of)
+        gpu = np.maximum(gpu, self.decode_floor_s)
+        whole = np.maximum(gpu, host[of]) if self.host_overlaps else gpu + host[of]
+        return np.asarray(np.add.reduceat(whole, begins) / self.given, dtype=np.float64)
+
+    def _attention_s(self, active: Ints, mean: Floats, of: Ints) -> Floats:
+        """Attention of decodes at contexts ``mean``, ``active[of]`` sequences each."""
         counts, own = np.unique(active, return_inverse=True)
-        fixed = np.asarray([self._fixed_s(n * self.checked, n * self.checked) for n in counts.tolist()])
-        host = np.asarray([self._host_s(n) for n in counts.tolist()])
         above = np.clip(np.searchsorted(self.sequences, counts), 1, len(self.sequences) - 1)
         share = ((counts - self.sequences[above - 1]) / (self.sequences[above] - self.sequences[above - 1]))[:, None]
         rows = self.decode_s[above - 1] * (1 - share) + self.decode_s[above] * share
-        begins = np.cumsum(steps) - steps
-        of = np.repeat(np.arange(len(steps)), steps)
-        kind, mean = own[of], (context_tokens / active)[of] + (np.arange(len(of)) - begins[of])
         high = np.clip(np.searchsorted(self.contexts, mean), 1, len(self.contexts) - 1)
-        low, here = self.contexts[high - 1], rows[kind, high - 1]
-        weight = np.clip((mean - low) / (self.contexts[high] - low), 0.0, 1.0)
-        gpu = np.maximum(fixed[kind] + here + (rows[kind, high] - here) * weight, self.decode_floor_s)
-        whole = np.maximum(gpu, host[kind]) if self.host_overlaps else gpu + host[kind]
-        return np.asarray(np.add.reduceat(whole, begins) / self.given, dtype=np.float64)
+        low, kind = self.contexts[high - 1], own[of]
+        here, weight = rows[kind, high - 1], np.clip((mean - low) / (self.contexts[high] - low), 0.0, 1.0)
+        return np.asarray(here + (rows[kind, high] - here) * weight, dtype=np.float64)
+
+    def mixed_steps_s(self, steps: Sequence[Mixed]) -> Floats:
+        """See ``StepPrices``; ``mixed_step_s`` of all steps at once."""
+        if self.copies > 1:
+            return np.asarray([self.mixed_step_s(*step) for step in steps])
+        counted = ((active, context, heads, len(chunks)) for active, context, chunks, heads in steps)
+        active, context, heads, prompts = np.fromiter(chain.from_iterable(counted), np.int64).reshape(-1, 4).T
+        each = chain.from_iterable(chain.from_iterable(chunks for _, _, chunks, _ in steps))
+        new, past = np.fromiter(each, np.int64).reshape(-1, 2).T
+        begins, drafted = np.cumsum(prompts) - prompts, active * (self.checked - 1)
+        rows = active + drafted + np.add.reduceat(new, begins)
+        prefill, beside = self._prefill_array, np.flatnonzero(active)
+        gpu = self._fixed_many_s(rows, heads + drafted) + np.add.reduceat(prefill[past + new] - prefill[past], begins)
+        gpu[beside] += self._attention_s(active[beside], context[beside] / active[beside], np.arange(len(beside)))
+        gpu, host = np.maximum(gpu, self.prefill_floor_s), self._host_many_s(active + prompts)
+        whole = np.maximum(gpu, host) if self.host_overlaps else gpu + host
+        if self.given > 1.0 and len(beside):
+            once = self.stretches_s(active[beside], context[beside], np.ones_like(beside))
+            whole[beside] -= (self.given - 1.0) * once
+        return np.asarray(whole, dtype=np.float64)
+
+    def _fixed_many_s(self, rows: Ints, heads: Ints) -> Floats:
+        linear, head = self._linear_array, self._head_array
+        fixed = linear[np.minimum(rows, len(linear) - 1)] + head[np.minimum(heads, len(head) - 1)]
+        return np.asarray(fixed, dtype=np.float64)
+
+    def _host_many_s(self, sequences: Ints) -> Floats:
+        return np.asarray(self.host_s + self.host_s_per_sequence * sequences, dtype=np.float64)
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """See ``StepPrices``."""
@@ -252,82 +286,3 @@ def _dense(sizes: Floats, seconds: Floats) -> list[float]:
         np.arange(sizes[-1] + 1), sizes, seconds
     ).tolist()  # ten times faster than one by one
     return dense
-
-
-def tabulate(
-    facts: Facts,
-    shape: ModelShape,
-    layouts: GenerationLayouts,
-    precision: str,
-    most_tokens: int,
-    most_context: int,
-    sustained: bool = False,
-) -> TabulatedPrices:
-    """Tables of one layout (``layouts`` of length one) up to ``most_tokens`` a step and ``most_context`` a sequence.
-
-    ``sustained``: as in ``engine_layer.layer_work``.
-    """
-    facts = facts.of_engine
-    engine, layers = facts.generation, float(shape.num_layers)
-    groups = float(layouts.pp[0])
-    launch = engine.launch_s_per_layer + engine.collective_launch_s * float(layouts.tp[0] > 1)
-    operators = float(engine_launches.operators_of_layer(facts, shape, layouts, precision)[0])
-    tokens, lengths = _grid(1, most_tokens), _grid(16, most_context)
-    rows = np.maximum(tokens / groups, 1.0)[None, :]
-    copies = layouts.attention_dp[:, None]
-    copy = engine_layer.copy_work(facts, shape, layouts, rows / copies, precision, sustained)
-    linear = copy if shape.moe is None else copy + engine_layer.expert_work(facts, shape, layouts, rows, precision)
-    linear = (linear + engine_comms.layer_reduces(facts, shape, layouts, rows)) * layers
-    linear = linear + engine_comms.pipeline_hops(facts, shape, layouts, rows)
-    sequences = _grid(1, int(engine.max_num_seqs))
-    checked = speculation.checked_tokens(facts)
-    sampled = _grid(1, int(engine.max_num_seqs * checked))
-    contexts = np.unique(np.concatenate([[1.0], lengths]))
-    many, long = np.meshgrid(np.maximum(sequences / groups, 1.0), contexts, indexing="ij")
-    decode = _decode_attention_s(facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision)
-    filled = np.maximum(FULL_TOKENS / lengths, 1.0)[None, :]
-    prefill = (
-        engine_attention.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0]
-        / filled[0]
-    )
-    head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sampled / groups, 1.0)[None, :])
-    launched = speculation.drafts_launched(facts)
-    return TabulatedPrices(
-        tokens,
-        linear.s[0],
-        copy.s[0] * layers,
-        sequences,
-        contexts,
-        decode.reshape(many.shape),
-        np.concatenate([[0.0], lengths]),
-        np.concatenate([[0.0], prefill * layers / groups]),
-        sampled,
-        head.s[0],
-        engine.host_s_per_step * (1 + launched),
-        engine.host_s_per_sequence / float(layouts.attention_dp[0]),  # each attention copy has a scheduler of its own
-        launch * (layers + speculation.draft_layers(facts)),
-        engine.prefill_launch_s_per_layer * layers * operators,
-        engine.plans_ahead and not launched,
-        int(copies[0, 0]) if shape.moe else 1,
-        int(checked),
-        speculation.tokens_per_step(facts),
-    )
-
-
-def _decode_attention_s(
-    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, active: Floats, context: Floats, precision: str
-) -> Floats:
-    """What of a decode step depends on the context: attention of all layers, and the passes of a draft."""
-    # As in a rollout's step: latent attention is bound by compute, so that each checked token has its own time.
-    queries = active if shape.mla is None else active * speculation.checked_tokens(facts)
-    attention = engine_attention.attention_of_decode(facts, shape, layouts, queries, context, precision)
-    drafts = speculation.drafting(facts, shape, layouts, active, context, precision)
-    return np.asarray(attention.s * float(shape.num_layers) + (drafts.compute + drafts.comm).s, dtype=np.float64)
-
-
-def _grid(least: int, most: int) -> Floats:
-    """Whole numbers from ``least`` to ``most``: powers of two cut ``POINTS_PER_OCTAVE`` times, both ends included."""
-    top = max(most, least + 1)
-    octaves = np.log2(top / least)
-    points = least * 2.0 ** np.linspace(0.0, octaves, int(np.ceil(octaves * POINTS_PER_OCTAVE)) + 1)
-    return np.unique(np.concatenate([np.round(points), [float(top)]]))

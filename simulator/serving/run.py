@@ -26,6 +26,10 @@ Chunk = tuple[int, int]
 """``(new, past)``: tokens of a prompt that a step computes, and tokens of it that are in the cache already."""
 
 
+Mixed = tuple[int, int, "Sequence[Chunk]", int]
+"""A step with prefill: sequences that decode beside it, tokens that they read, its chunks, and sampled sequences."""
+
+
 class StepPrices(Protocol):
     """Prices of one engine on one layout, in seconds."""
 
@@ -46,6 +50,10 @@ class StepPrices(Protocol):
 
     def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
         """One step that computes ``chunks`` beside ``active`` decodes and samples ``heads`` sequences in all."""
+        ...
+
+    def mixed_steps_s(self, steps: Sequence[Mixed]) -> Floats:
+        """Many such steps, shape ``[steps]``."""
         ...
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from profiles.device_file import load_tables_of
 from profiles.errors import FileFormatError
-from profiles.hardware import load_tables_of
 from profiles.records import Basis
 from profiles.store import DATA, device_names
 from simulator import uncertainty

@@ -16,8 +16,8 @@ from hybridmap.profiling.engine_fit import Fit
 from hybridmap.profiling.folder import write_profile
 from hybridmap.profiling.quality import Wanted, doubts
 from hybridmap.profiling.rates import bandwidth_bound, host_rate, memory_rate, rate_of, wire_rate
+from profiles.device_file import load_doubts, load_spec
 from profiles.errors import InputError
-from profiles.hardware import load_doubts, load_spec
 from tests.hybridmap.made_up_profile import (
     ABOUT,
     BYTES_PER_S,

@@ -38,7 +38,7 @@ def test_layers_of_one_part_have_half_the_norms_and_collectives() -> None:
 
 def test_the_host_of_an_engine_takes_as_much_longer() -> None:
     """A step of a short prompt, which waits for launches alone."""
-    from simulator.serving.prices import tabulate
+    from simulator.serving.tabulate import tabulate
 
     def step(model: str) -> float:
         facts = make_facts("grpo", "qwen3-8b", device="h200-sxm", generation="tensorrt-llm@1.0")

@@ -8,7 +8,7 @@ import pytest
 from profiles.models.catalogue import load_model
 from profiles.models.shape import ModelShape
 from profiles.other_kernels import OtherKernels
-from simulator.cost import engine_comms, engine_layer, generate
+from simulator.cost import decode, engine_comms, engine_layer
 from simulator.facts import Facts
 from simulator.plan.layouts import GenerationLayouts
 from tests.builders import make_facts
@@ -41,7 +41,7 @@ def test_an_all_reduce_across_nodes_pays_the_network() -> None:
 
 def test_a_decode_step_over_two_nodes_is_not_priced_as_one_node() -> None:
     facts, one = h100(2), np.asarray([[64.0]])
-    steps = [generate.decode_step(facts, LLAMA, layouts(tp), one, one * 30, "bf16") for tp in (8, 16)]
+    steps = [decode.decode_step(facts, LLAMA, layouts(tp), one, one * 30, "bf16") for tp in (8, 16)]
     assert steps[1].comm.s[0, 0] - steps[0].comm.s[0, 0] > 2 * 80 * engine_comms.NETWORK_BASE_S
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution
-from simulator.cost import engine_memory, generate, memory
+from simulator.cost import decode, engine_memory, generate, memory
 from simulator.cost.kv_budget import kv_budget_bytes
-from simulator.facts import Facts, Implementation
+from simulator.facts import Facts
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
 from tests.builders import MOE, make_facts, workload
@@ -51,7 +51,7 @@ def test_a_wave_of_equal_lengths_is_steps_times_step_plus_prefill() -> None:
     facts = make_facts(work=workload(64, 512, 256, minibatches=1))
     layouts = engine(8, 1, 8)
     contexts = 512 + 256 * (np.arange(4) + 0.5) / 4
-    step = generate.decode_step(facts, LLAMA, layouts, np.full((1, 4), 8.0), contexts[None, :], "bf16").time.s
+    step = decode.decode_step(facts, LLAMA, layouts, np.full((1, 4), 8.0), contexts[None, :], "bf16").time.s
     prefill = generate.prefill_cost(facts, LLAMA, layouts, "bf16").time.s
     assert seconds(facts, 8, 1, 8) == pytest.approx(float(step.sum() * 64 + prefill[0]))
 
@@ -60,36 +60,6 @@ def test_twice_the_waves_take_twice_as_long_to_decode() -> None:
     facts = make_facts(work=workload(256, 512, 256, minibatches=1))
     one, two = seconds(facts, 8, 1, 32), seconds(facts, 8, 1, 16)
     assert one < two < 2 * one
-
-
-def test_the_launch_floor_holds_small_steps_where_there_are_no_graphs() -> None:
-    facts = make_facts()
-    assert not facts.generation.cuda_graphs
-    tiny_batch = generate.decode_step(facts, LLAMA, engine(1, 8, 1), np.ones((1, 1)), np.full((1, 1), 100.0), "bf16")
-    host = facts.generation.host_s_per_step + facts.generation.host_s_per_sequence
-    launch = facts.generation.launch_s_per_layer + facts.generation.collective_launch_s
-    floor = launch * LLAMA.num_layers + host
-    assert float(tiny_batch.time.s[0, 0]) == pytest.approx(floor)
-    graphs = make_facts(generation="vllm@0.32")
-    faster = generate.decode_step(graphs, LLAMA, engine(1, 8, 1), np.ones((1, 1)), np.full((1, 1), 100.0), "bf16")
-    assert faster.time.s[0, 0] < floor / 2
-
-
-def test_a_decode_step_reads_at_least_the_weights() -> None:
-    facts = make_facts(generation="vllm@0.32", device="h100-80gb-sxm")
-    for tp in (1, 2, 4, 8):
-        step = generate.decode_step(facts, LLAMA, engine(1, tp, 1), np.ones((1, 1)), np.full((1, 1), 50.0), "bf16")
-        roofline = (LLAMA.num_params - LLAMA.embedding_params) * 2 / tp / facts.device.spec.memory_bytes_per_s
-        assert step.time.s[0, 0] > roofline
-
-
-def test_longer_contexts_and_more_sequences_make_a_step_longer() -> None:
-    facts = make_facts(generation="vllm@0.32")
-    active, context = np.asarray([[1.0, 16.0, 64.0, 256.0]]), np.asarray([[500.0, 2000.0, 8000.0]])
-    by_batch = generate.decode_step(facts, LLAMA, engine(1, 2, 256), active, np.full((1, 4), 1000.0), "bf16").time.s
-    by_context = generate.decode_step(facts, LLAMA, engine(1, 2, 256), np.full((1, 3), 64.0), context, "bf16").time.s
-    assert np.all(np.diff(by_batch[0]) > 0)
-    assert np.all(np.diff(by_context[0]) > 0)
 
 
 def test_shared_prompts_are_computed_once_where_the_engine_shares_prefixes() -> None:
@@ -173,24 +143,6 @@ def test_engines_that_never_drain_have_no_tail() -> None:
 def test_a_steady_step_makes_one_token_of_each_running_sequence() -> None:
     facts = make_facts("grpo", work=workload(64, 512, 256, minibatches=1), generation="vllm@0.32")
     layouts, full = engine(8, 1, 8), np.full((1, 1), 8.0)
-    step = generate.decode_step(facts, LLAMA, layouts, full, np.full((1, 1), 512.0 + 128.0), "bf16").time.s[0, 0]
+    step = decode.decode_step(facts, LLAMA, layouts, full, np.full((1, 1), 512.0 + 128.0), "bf16").time.s[0, 0]
     prefill = generate.prefill_cost(facts, LLAMA, layouts, "bf16").time.s[0]
     assert generate.steady_generation_cost(facts, LLAMA, layouts).time.s[0] == pytest.approx(256 * step + prefill)
-
-
-def test_rays_graph_waits_for_every_worker_of_another_node() -> None:
-    lengths = LengthDistribution.fixed(64)
-    base = make_facts("grpo", load_model("llama-3.1-70b"), nodes=2, device="h100-80gb-sxm", generation="vllm@0.12")
-    base = replace(base, workload=workload(prompts=8, response=lengths, prompt_length=64))
-
-    def taken(driver: str, tp: int) -> float:
-        facts = replace(base, implementation=Implementation(engine_driver=driver))  # type: ignore[arg-type]
-        return seconds(facts, 1, tp, 8, model="llama-3.1-70b")
-
-    remote = 8 * base.generation.host_s_per_remote_rank
-    steps = 64 - base.generation.first_token_in_prefill
-    assert taken("ray-graph", 16) - taken("ray", 16) == pytest.approx(steps * remote)
-    assert taken("ray-graph", 8) == taken("ray", 8) == taken("own", 8)  # 0.12 plans no step ahead anyway
-    ahead = replace(base, generation=replace(base.generation, plans_ahead=True))
-    waits = replace(ahead, implementation=Implementation(engine_driver="ray"))
-    assert seconds(ahead, 1, 8, 8, model="llama-3.1-70b") < seconds(waits, 1, 8, 8, model="llama-3.1-70b")

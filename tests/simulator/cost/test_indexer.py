@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiles.models.catalogue import load_model
-from simulator.cost import compute, engine_attention, engine_memory, gemm_sizes, gemms
+from simulator.cost import compute, engine_attention, engine_memory, gemm_sizes, gemms, mixers
 from simulator.cost.indexer import as_shorter_prompts, index_scores
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
@@ -72,7 +72,7 @@ def test_training_attends_to_what_is_picked() -> None:
     rank = np.asarray([1], dtype=np.int64)
     batch = compute.Batch(np.asarray([65_536.0]), np.asarray([1.0]), np.asarray([65_536.0]))
     picked, everything = (
-        compute.attention_forward(FACTS, shape, batch, 8 * rank, rank).s[0] for shape in (M3, replace(M3, sparse=None))
+        mixers.attention_forward(FACTS, shape, batch, 8 * rank, rank).s[0] for shape in (M3, replace(M3, sparse=None))
     )
     assert 0.05 < picked / everything < 0.6
 

@@ -7,7 +7,16 @@ import pytest
 
 from profiles.models.catalogue import load_model
 from profiles.records import Basis
-from simulator.cost import compute, engine_attention, host_launches, mamba, memory, train, trainer_layer
+from simulator.cost import (
+    activations,
+    compute,
+    engine_attention,
+    host_launches,
+    mamba,
+    parameters,
+    train,
+    trainer_layer,
+)
 from simulator.cost.compute import Batch
 from simulator.facts import Implementation
 from simulator.plan.layouts import GenerationLayouts, Layouts
@@ -71,8 +80,8 @@ def test_activations_are_those_of_the_parts_that_a_layer_has() -> None:
     linear = NANO.linear
     assert linear is not None
     mixers = (6 * 2 * (32 * 128 + 2 * 128) + 23 * (linear.in_width + 2 * 4096)) / 52
-    by_hand = 4 * 2688 + mixers + 3 * memory.mlp_width(NANO) * 23 / 52
-    assert memory.activation_bytes_per_token(NANO, one(), 2.0)[0] == pytest.approx(2.0 * by_hand)
+    by_hand = 4 * 2688 + mixers + 3 * parameters.mlp_width(NANO) * 23 / 52
+    assert activations.activation_bytes_per_token(NANO, one(), 2.0)[0] == pytest.approx(2.0 * by_hand)
 
 
 def test_a_step_of_an_engine_reads_and_writes_the_state_whatever_the_context() -> None:

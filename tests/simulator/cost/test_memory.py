@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.models.catalogue import load_model
-from simulator.cost import engine_memory, memory, parameters
+from simulator.cost import activations, engine_memory, memory, parameters
 from simulator.facts import LORA_TARGETS, Implementation, LossHead
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout
@@ -80,19 +80,10 @@ def test_expert_parallelism_spreads_whole_experts() -> None:
     assert sliced == shape.num_params / 4
 
 
-def test_saved_activations_of_llama_per_token_and_layer() -> None:
-    """4 h + 2 q + 2 kv + 3 f elements of 2 bytes: 32.1 h for Llama-2-7B, where f = 2.6875 h."""
-    layouts = Layouts.of([ParallelLayout(dp=1, recompute=r) for r in ("none", "selective", "full")])
-    per_token = memory.activation_bytes_per_token(LLAMA, layouts) / LLAMA.hidden
-    assert per_token[0] == 2 * (4 + 2 + 2 + 3 * 11008 / 4096) == pytest.approx(32.125)
-    assert per_token.tolist() == [32.125, 2 * (2 + 2 + 2 + 2 * 11008 / 4096), 2.0]
-    assert memory.activation_bytes_per_token(LLAMA, one(tp=8))[0] == 32.125 * 4096 / 8
-
-
 def test_without_sequence_parallelism_each_rank_keeps_hidden_states_whole() -> None:
     """4 h of 2 bytes on every rank (1 h with full recomputation), the rest of 32.1 h over 8."""
     layouts = Layouts.of([ParallelLayout(dp=1, tp=8, recompute=r) for r in ("none", "full")])
-    found = memory.activation_bytes_per_token(LLAMA, layouts, sequence_parallel=False) / LLAMA.hidden
+    found = activations.activation_bytes_per_token(LLAMA, layouts, sequence_parallel=False) / LLAMA.hidden
     assert found.tolist() == [8 + (32.125 - 8) / 8, 2.0]
     facts = make_facts(work=workload(128, 1024, 1024, minibatches=1), training="deepspeed@0.19")
     assert not facts.training.sequence_parallel
@@ -214,34 +205,6 @@ def test_adapters_of_several_runs_lie_beside_each_other() -> None:
     )
     assert four["optimizer"] == 4 * one_run["optimizer"]
     assert (four["parameters"] - one_run["parameters"])[0] == pytest.approx(2.0 * 3 * one_run["optimizer"][0] / 12)
-
-
-def test_recomputation_of_some_layers_keeps_the_activations_of_the_others() -> None:
-    def of(level: str, layers: int | None) -> dict[str, float]:
-        return training(one(pp=4, recompute=level), implementation=Implementation("fused", recompute_layers=layers))
-
-    none, full = of("none", None), of("full", None)
-    half, every = of("full", 4), of("full", 100)  # of the 8 of a stage
-    working = 2 * memory.activation_bytes_per_token(LLAMA, one(), 2.0)[0] * 2048
-    assert every == full
-    assert half["activations"] - working == pytest.approx((none["activations"] + full["activations"] - working) / 2)
-
-
-def test_checkpoints_on_the_host_leave_two_layers_on_the_device() -> None:
-    here, there = (
-        training(one(recompute="full"), implementation=Implementation(checkpoints=place))
-        for place in ("device", "host")
-    )
-    working = 2 * memory.activation_bytes_per_token(LLAMA, one(), 2.0)[0] * 2048
-    assert there["activations"] - working == pytest.approx((here["activations"] - working) * 2 / 32)
-
-
-def test_every_second_product_is_kept_by_hand() -> None:
-    """Input, query, value, attention's output, gate and down: 4 h of Llama's equal widths, kv and f."""
-    layouts = one(recompute="selective")
-    found = memory.activation_bytes_per_token(LLAMA, layouts, 2.0, "every-second-product")[0]
-    assert found == 2.0 * (4 * 4096 + 4096 + 11008)
-    assert found < memory.activation_bytes_per_token(LLAMA, layouts, 2.0)[0]
 
 
 def test_adapters_of_experts_are_where_the_experts_are() -> None:

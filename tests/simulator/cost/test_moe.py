@@ -7,12 +7,12 @@ import pytest
 
 from profiles.errors import NoBasisError
 from profiles.models.catalogue import load_model
-from profiles.records import Basis, Priced
-from simulator.cost import comms, moe
+from profiles.records import Priced
+from simulator.cost import expert_exchange, moe
 from simulator.cost.compute import Batch
 from simulator.cost.engine_layer import copy_work, layer_work
 from simulator.cost.gemms import run_gemms
-from simulator.facts import ExpertDispatch, Facts, Implementation
+from simulator.facts import Implementation
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from tests.builders import MOE, TINY, make_facts
@@ -52,68 +52,6 @@ def test_expert_parallelism_keeps_each_gpus_work_but_makes_larger_gemms() -> Non
     alone = moe.experts_training(facts, SHAPE, batch(), ONE, ONE, ONE)[0].s[0]
     spread = moe.experts_training(facts, SHAPE, batch(), ONE, ONE, 4 * ONE)[0].s[0]
     assert spread <= alone
-
-
-def test_dispatch_and_combine_is_two_exchanges_of_the_routed_rows() -> None:
-    facts = make_facts(model=MOE, nodes=2)
-    sent = 4096 * 4 * SHAPE.hidden * 2.0
-    for ep in (4, 20):
-        found = moe.dispatch_and_combine(facts, SHAPE, TOKENS, ONE, ep * ONE).s
-        assert found == pytest.approx(2 * comms.strided(facts, "all_to_all", [sent], ep * ONE, ONE).s)
-    assert moe.dispatch_and_combine(facts, SHAPE, TOKENS, ONE, ONE).s == [0.0]
-
-
-def dispatched(facts: Facts, dispatch: ExpertDispatch, ep: int, tokens: float = 4096.0) -> float:
-    """Seconds of DeepSeek-V3's exchange of experts, there and back."""
-    built = replace(facts, implementation=Implementation(expert_dispatch=dispatch))
-    found = moe.dispatch_and_combine(built, load_model("deepseek-v3"), np.asarray([tokens]), ONE, ep * ONE)
-    return float(found.s[0])
-
-
-def test_deepep_takes_its_measured_time_inside_a_node() -> None:
-    """The table of dispatch and combine, not a rate of our own: twice as long as NCCL's for a copy to each rank."""
-    facts = make_facts(device="h100-80gb-sxm", nodes=2)
-    table = float(facts.device.moe_all_to_all(4096.0, 7168, 8, 256, 8).s)
-    assert facts.device.moe_all_to_all(4096.0, 7168, 8, 256, 8).weakest == Basis.MEASURED
-    assert dispatched(facts, "deepep", 8) == pytest.approx(table)
-    assert dispatched(facts, "hybrid", 8) < 0.8 * table
-
-
-def test_a_token_goes_once_to_each_node_that_has_some_of_its_experts() -> None:
-    """Four of eight nodes at most: half of what eight experts, each with a copy of its own, would send."""
-    facts, shape = make_facts(device="h100-80gb-sxm", nodes=8, inter_node_bytes_per_s=400e9), load_model("deepseek-v3")
-    assert shape.moe is not None
-    nodes = float(moe.domains_reached(shape.moe, np.asarray(8)))
-    sent = 8 * 4096 * nodes * (7 / 8) * shape.hidden * 2.0  # of the eight ranks of a node
-    wire = sent / comms.domain_bandwidth(facts) + 7 * facts.device.spec.inter_node_latency_s
-    for dispatch in ("deepep", "hybrid"):
-        assert dispatched(facts, dispatch, 64) == pytest.approx(2 * wire)
-    assert dispatched(facts, "all-to-all", 64) > 1.8 * 2 * wire
-
-
-def test_sixty_four_ranks_of_one_rack_never_touch_the_network() -> None:
-    """GB200: 72 GPUs share an NVLink domain, whatever the cards of their nodes give."""
-    facts = make_facts(device="gb200", nodes=18, gpus_per_node=4)
-    assert facts.device.spec.nvlink_domain_gpus == 72
-    rack = replace(facts.group, nvlink_domain_gpus=72)
-    slow, fast = (replace(facts, group=replace(rack, inter_node_bytes_per_s=rate)) for rate in (1e9, 400e9))
-    for dispatch in ("all-to-all", "deepep", "hybrid"):
-        assert dispatched(slow, dispatch, 64) == dispatched(fast, dispatch, 64)
-        nodes_apart = replace(facts, group=replace(rack, nvlink_domain_gpus=4))
-        assert dispatched(nodes_apart, dispatch, 64) > dispatched(fast, dispatch, 64)
-
-
-def test_experts_of_a_few_groups_are_on_a_few_nodes() -> None:
-    """DeepSeek-V3: eight experts of four of eight groups; on eight nodes a token goes to at most four of them."""
-    shape = load_model("deepseek-v3")
-    assert shape.moe is not None
-    grouped, free = shape.moe, replace(shape.moe, num_groups=1, groups_per_token=1)
-    nodes = np.asarray([1, 2, 4, 8, 16])
-    found, without = (moe.domains_reached(part, nodes) for part in (grouped, free))
-    assert np.all(found <= without + 1e-9)
-    assert found[0] == pytest.approx(1.0, abs=0.01)
-    assert 3.5 < found[3] <= 4.0 < 5.0 < without[3]
-    assert found[4] <= 8.0
 
 
 def test_activations_that_are_no_single_kernel_are_computed_again_by_selective_recomputation() -> None:
@@ -226,7 +164,7 @@ WIDE = replace(SUPER, moe=replace(SUPER.moe, latent=None))
 def test_experts_of_a_narrower_width_send_less_and_compute_less() -> None:
     """The exchange carries the narrow rows alone; two small products come on top of the experts' smaller ones."""
     facts = make_facts(model=MOE, nodes=2)
-    sent = [moe.dispatch_and_combine(facts, x, TOKENS, ONE, 16 * ONE).s[0] for x in (SUPER, WIDE)]
+    sent = [expert_exchange.dispatch_and_combine(facts, x, TOKENS, ONE, 16 * ONE).s[0] for x in (SUPER, WIDE)]
     assert 3.0 < sent[1] / sent[0] <= 4.0
     passes = [
         sum(moe.experts_training(facts, x, batch(), ONE, ONE, 16 * ONE), Priced.zero()).s[0] for x in (SUPER, WIDE)

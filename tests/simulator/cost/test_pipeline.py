@@ -1,14 +1,10 @@
-"""Protects what varying lengths cost a pipeline: a play of the schedule pass by pass, written down independently."""
-
-from collections.abc import Iterator
+"""Protects what varying lengths cost a pipeline: beside plays with many more draws, and beside verl's own dealing."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from profiles.workload import LengthDistribution, Workload
-from simulator.cost import pipeline
+from simulator.cost import pipeline, pipeline_schedule
 from simulator.cost.compute import Batch
 from simulator.cost.micro_batches import micro_batch, sample_lengths
 from simulator.plan.layouts import Layouts
@@ -27,75 +23,6 @@ LENGTHS = {  # a prompt, responses, and about the deviation of a sample over its
 }
 
 
-def one_f_one_b(stage: int, stages: int, n: int) -> Iterator[tuple[str, int]]:
-    """The order of a stage as Megatron-Core has it (``forward_backward_pipelining_without_interleaving``)."""
-    ahead = min(stages - stage - 1, n)
-    yield from (("F", i) for i in range(ahead))
-    for i in range(n - ahead):
-        yield from (("F", ahead + i), ("B", i))
-    yield from (("B", i) for i in range(n - ahead, n))
-
-
-def interleaved(stage: int, stages: int, n: int, chunks: int) -> Iterator[tuple[str, int, int]]:
-    """The same with several chunks a stage (``..._with_interleaving``); ``stages`` divides ``n``."""
-
-    def virtual(kind: str, k: int) -> tuple[str, int, int]:
-        within = k % (stages * chunks)
-        chunk = within // stages if kind == "F" else chunks - 1 - within // stages
-        return kind, chunk, k // (stages * chunks) * stages + within % stages
-
-    total = n * chunks
-    ahead = total if n == stages else min((stages - stage - 1) * 2 + (chunks - 1) * stages, total)
-    yield from (virtual("F", k) for k in range(ahead))
-    for k in range(total - ahead):
-        yield from (virtual("F", ahead + k), virtual("B", k))
-    yield from (virtual("B", k) for k in range(total - ahead, total))
-
-
-def by_event(times: np.ndarray, stages: int, chunks: int = 1) -> float:
-    """When the last pass ends: each stage takes its passes in order, each as soon as what it needs is there."""
-    n = len(times)
-    if chunks == 1:
-        orders = [[(kind, 0, i) for kind, i in one_f_one_b(s, stages, n)] for s in range(stages)]
-    else:
-        orders = [list(interleaved(s, stages, n, chunks)) for s in range(stages)]
-    ends: dict[tuple[str, int, int], float] = {}  # by kind, place among all chunks, micro-batch
-    at, now = [0] * stages, [0.0] * stages
-    while any(at[s] < len(orders[s]) for s in range(stages)):
-        before = list(at)
-        for s in range(stages):
-            while at[s] < len(orders[s]):
-                kind, chunk, i = orders[s][at[s]]
-                place = chunk * stages + s
-                if kind == "F":
-                    needs = ("F", place - 1, i) if place else None
-                else:
-                    needs = ("F", place, i) if place == stages * chunks - 1 else ("B", place + 1, i)
-                if needs is not None and needs not in ends:
-                    break
-                start = max(now[s], ends[needs] if needs else 0.0)
-                now[s] = ends[kind, place, i] = start + times[i] * (1 if kind == "F" else 2) / 3 / chunks
-                at[s] += 1
-        assert at != before, "nobody can go on"
-    return max(now)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(2, 9), st.integers(1, 20), st.integers(0, 1000))
-def test_the_play_is_1f1b(stages: int, n: int, seed: int) -> None:
-    times = np.random.default_rng(seed).lognormal(0.0, 0.9, (n, 2))
-    ends = pipeline.played(pipeline.schedule(stages, n), times)
-    assert ends == pytest.approx([by_event(column, stages) for column in times.T])
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(2, 6), st.integers(2, 4), st.integers(2, 4), st.integers(0, 1000))
-def test_the_play_is_interleaved_1f1b(stages: int, chunks: int, groups: int, seed: int) -> None:
-    times = np.random.default_rng(seed).lognormal(0.0, 0.9, (groups * stages, 2))
-    ends = pipeline.played(pipeline.schedule(stages, len(times), chunks), times)
-    assert ends == pytest.approx([by_event(column, stages, chunks) for column in times.T])
-
-
 @pytest.mark.parametrize("name", LENGTHS)
 def test_within_a_twentieth_of_a_play_with_many_draws(name: str) -> None:
     prompt, response, cv = LENGTHS[name]
@@ -108,7 +35,9 @@ def test_within_a_twentieth_of_a_play_with_many_draws(name: str) -> None:
                 num = min(max(200, 12_000 // n), 4096)
                 drawn = random.permuted(np.tile(lengths, (n * together, 1)), axis=1)[:, :num]
                 drawn = drawn.reshape(n, together, -1).sum(axis=1) / (lengths.mean() * together)
-                played = pipeline.played(pipeline.schedule(stages, n), drawn).mean() / (n + stages - 1)
+                played = pipeline_schedule.played(pipeline_schedule.schedule(stages, n), drawn).mean() / (
+                    n + stages - 1
+                )
                 found = factor(prompt, response, pp=stages, sequences=together, n=n)
                 assert found == pytest.approx(played, rel=0.05), (stages, n, together)
 
@@ -187,7 +116,8 @@ def step_of_budgets(lengths: np.ndarray, ranks: int, budget: int, stages: int) -
     ends = []
     for own in of_rank:
         sums = sorted((own[part].sum() for part in dealt(own, num)), reverse=True)
-        ends.append(by_event(np.asarray(sums[::2][::-1] + sums[1::2]), stages))
+        times = np.asarray(sums[::2][::-1] + sums[1::2])[:, None]
+        ends.append(float(pipeline_schedule.played(pipeline_schedule.schedule(stages, num), times)[0]))
     return max(ends)
 
 

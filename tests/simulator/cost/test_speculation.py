@@ -8,7 +8,7 @@ import pytest
 from profiles.errors import InputError
 from profiles.models.catalogue import load_model
 from profiles.workload import LengthDistribution, Workload
-from simulator.cost import generate, kv_budget
+from simulator.cost import decode, generate, kv_budget
 from simulator.facts import Facts
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
@@ -28,7 +28,7 @@ def facts_with(model: str, speculation: Speculation | None, **more: object) -> F
 
 def step_s(facts: Facts, active: float) -> float:
     shape, one = facts.roles["actor"].shape, np.asarray([[active]])
-    return float(generate.decode_step(facts, shape, EIGHT, one, one * 0 + 4096, "bf16").time.s[0, 0])
+    return float(decode.decode_step(facts, shape, EIGHT, one, one * 0 + 4096, "bf16").time.s[0, 0])
 
 
 def test_a_step_gives_the_kept_tokens_and_one_more() -> None:

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from profiles.models.catalogue import load_model
 from profiles.records import Priced
 from profiles.workload import LengthDistribution
-from simulator.cost import comms, compute, data_parallel, micro_batches, pipeline, train, trainer_layer
+from simulator.cost import (
+    comms,
+    compute,
+    data_parallel,
+    micro_batches,
+    mixers,
+    pipeline,
+    stage_hops,
+    train,
+    trainer_layer,
+)
 from simulator.cost.call_cost import Cost
 from simulator.cost.compute import Batch
 from simulator.facts import Facts, Implementation
@@ -60,7 +70,7 @@ def test_pipeline_by_hand(layers: int, pp: int, micro: int, by_hand: float) -> N
     one_pass = train.Pass(unit(1.0), zero, unit(3.0), zero)
     batch, _ = micro_batches.micro_batch(facts.workload, layouts, np.asarray([float(micro)]))
     found = train.pipeline_cost(facts, shape, layouts, batch, np.asarray([float(micro)]), one_pass)
-    hop = comms.point_to_point(facts, float(batch.tokens[0]) * shape.hidden * 2, False)
+    hop = stage_hops.point_to_point(facts, float(batch.tokens[0]) * shape.hidden * 2, False)
     hops = float(hop.s) * 2 * (micro + pp - 2) if pp > 1 else 0.0
     assert float(found.compute.s[0]) == pytest.approx(by_hand)
     assert float(found.time.s[0]) == pytest.approx(by_hand + hops)
@@ -118,9 +128,9 @@ def test_the_last_of_unbalanced_context_ranks_paces_attention() -> None:
     facts = make_facts()
     ordered = replace(facts, training=replace(facts.training, balances_context=False))
     batch = Batch(np.asarray([4096.0]), np.asarray([1.0]), np.asarray([4096.0]))
-    both = [compute.attention_forward(f, LLAMA, batch, np.asarray([1]), np.asarray([4])).s[0] for f in (facts, ordered)]
+    both = [mixers.attention_forward(f, LLAMA, batch, np.asarray([1]), np.asarray([4])).s[0] for f in (facts, ordered)]
     assert both[1] == pytest.approx(1.75 * both[0])  # seven of the sixteen halves of blocks, where the mean is four
-    assert compute.busiest_share(ordered, np.asarray([1]))[0] == 1.0
+    assert mixers.busiest_share(ordered, np.asarray([1]))[0] == 1.0
 
 
 def test_recomputing_some_layers_takes_the_share_of_recomputing_all() -> None:
@@ -206,7 +216,9 @@ def test_interleaving_divides_the_ramp_and_multiplies_the_hops(vpp: int, by_hand
     one_pass = train.Pass(unit(1.0), zero, unit(3.0), zero)
     found = train.pipeline_cost(facts, shape, layouts, batch, five, one_pass)
     hops = (
-        2 * (5 * vpp + 4 - 2) * float(comms.point_to_point(facts, float(batch.tokens[0]) * shape.hidden * 2, False).s)
+        2
+        * (5 * vpp + 4 - 2)
+        * float(stage_hops.point_to_point(facts, float(batch.tokens[0]) * shape.hidden * 2, False).s)
     )
     assert float(found.compute.s[0]) == pytest.approx(by_hand)
     assert float(found.comm.s[0]) == pytest.approx(hops)

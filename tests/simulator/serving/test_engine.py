@@ -7,14 +7,15 @@ import pytest
 
 from profiles.errors import InfeasibleError
 from profiles.models.catalogue import load_model
-from simulator.cost import generate
+from simulator.cost import decode
 from simulator.cost.engine_memory import generation_working_bytes
 from simulator.cost.formats import weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.plan.plan import GenerationLayout
 from simulator.serving.engine import kv_tokens, serve_on, tokens_of_a_sequence
-from simulator.serving.prices import TabulatedPrices, tabulate
+from simulator.serving.prices import TabulatedPrices
 from simulator.serving.run import Load
+from simulator.serving.tabulate import tabulate
 from simulator.speculation import Speculation
 from tests.builders import make_facts
 
@@ -33,7 +34,7 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
     for active in (1, 3, 17, 64):
         for context in (100, 777, 4000):
             one = np.asarray([[float(active)]])
-            direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
+            direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
             direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
             assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(direct, rel=0.02)
             for steps in (1, 2, 40, 900):  # as many as lie in several cells of the grid, and beyond its end
@@ -54,7 +55,7 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
     prices = tabulate(facts, QWEN, layouts, "bf16", 4096, 4096)
     for active, context in ((1, 500), (24, 1000), (64, 4000)):
         one = np.asarray([[float(active)]])
-        direct = generate.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
+        direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
         direct -= active * facts.generation.rollout_s_per_sequence
         steps = prices.decode_steps_s(active, active * context, 3)
         assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
@@ -62,6 +63,25 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
         alone = prices.mixed_step_s(0, 0, [(512, 0)], 1)
         beside = prices.mixed_step_s(active, active * context, [(512, 0)], active + 1)
         assert 0.3 * alone < beside < alone + direct
+
+
+@pytest.mark.parametrize(("engine", "copies"), [("vllm@0.12", 1), ("vllm@0.3.1", 1), ("sglang@0.5", 4)])
+@pytest.mark.parametrize("drafts", [None, Speculation((0.9, 0.7))])
+def test_steps_with_prefill_priced_together_are_those_priced_one_by_one(
+    engine: str, copies: int, drafts: Speculation | None
+) -> None:
+    facts = replace(make_facts("grpo", "deepseek-v3", device="h200-sxm", generation=engine), speculation=drafts)
+    layouts = GenerationLayouts.of([layout(8, attention_dp=copies)])
+    prices = tabulate(facts, load_model("deepseek-v3"), layouts, "bf16", 4096, 4096)
+    steps = [
+        (0, 0, [(512, 0)], 1),
+        (3, 2000, [(100, 0), (7, 900)], 4),
+        (64, 64 * 4000, [(4000, 0)] * 2, 65),
+        (17, 800, [(1, 4000), (2000, 0), (30, 30)], 17),
+        (0, 0, [(10, 0)] * 9, 9),
+    ]
+    assert prices.mixed_steps_s(steps) == pytest.approx([prices.mixed_step_s(*step) for step in steps], rel=1e-13)
+    assert prices.mixed_steps_s(steps[:1]) == pytest.approx(prices.mixed_step_s(*steps[0]), rel=1e-13)
 
 
 def test_drafts_help_few_clients_more_than_many() -> None:

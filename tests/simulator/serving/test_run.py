@@ -30,6 +30,9 @@ class LinearPrices:
         prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
         return 1.3 + 0.01 * active + 1e-4 * context_tokens + prompt + 1e-3 * heads
 
+    def mixed_steps_s(self, steps: list[tuple[int, int, list[tuple[int, int]], int]]) -> np.ndarray:
+        return np.asarray([self.mixed_step_s(*step) for step in steps])
+
 
 class Reference:
     """The same rules, one request and one step at a time, everything counted anew in every step."""

@@ -1,0 +1,71 @@
+"""How fast this machine's cores are now: a fixed computation on all of them at once.
+
+Where another process, or another machine on the same host, takes a core, it takes longer, and so does a run. It says so
+without a look at any prediction: idle cores repeat it to 1 %.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from executor.cores import stay_on_core
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+SAMPLES, PRODUCTS, WIDTH = 20, 400, 96
+"""So many times so many products of matrices of this width, 10 ms of products on one core."""
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class CorePace:
+    """A process on each core, idle but while :meth:`measure_s` asks it; a context manager."""
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        before = {name: os.environ.get(name) for name in ONE_THREAD}
+        os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+        self._ends: list[Connection] = []
+        self._processes: list[Any] = []
+        for core in range(len(os.sched_getaffinity(0))):
+            here, there = context.Pipe()
+            process = context.Process(target=_compute, args=(there, core), daemon=True)
+            process.start()
+            self._ends.append(here)
+            self._processes.append(process)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        self.measure_s()  # imports
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+    def measure_s(self) -> float:
+        """Seconds of the computation on the slowest core, all computing at once: the median of several."""
+        for end in self._ends:
+            end.send(SAMPLES)
+        return max(float(np.median(end.recv())) for end in self._ends)
+
+
+def _compute(end: Connection, core: int) -> None:
+    stay_on_core(core)
+    matrix = np.full((WIDTH, WIDTH), 1.0 / WIDTH, dtype=np.float32)
+    while True:
+        times = []
+        for _ in range(end.recv()):
+            start_s = time.perf_counter()
+            for _ in range(PRODUCTS):
+                np.dot(matrix, matrix)
+            times.append(time.perf_counter() - start_s)
+        end.send(times)
