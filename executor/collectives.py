@@ -13,7 +13,13 @@ import torch.distributed as dist
 
 from executor.device_time import DeviceSeconds
 from executor.records import COLLECTIVE_TIMEOUT_S
-from simulator.plan.groups import Degrees, generation_coordinates, micro_dp_groups, training_coordinates
+from simulator.plan.groups import (
+    Degrees,
+    context_coordinate,
+    generation_coordinates,
+    micro_dp_groups,
+    training_coordinates,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,12 +111,14 @@ def _start_gather(whole: torch.Tensor, part: torch.Tensor, handle: Any) -> Any:
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of one role: training (``tp``, ``pp``, ``dp``, ``model`` = tp x pp, ``ends`` = first and last stage)
-    and generation (``gen_tp``, ``gen_pp``, ``micro_dp``)."""  # noqa: D205, D209
+    """The groups of one role: training (``tp``, ``cp``, ``pp``, ``dp``, ``copies`` = cp x dp, ``model`` = tp x pp,
+    ``ends`` = first and last stage) and generation (``gen_tp``, ``gen_pp``, ``micro_dp``)."""  # noqa: D205, D209
 
     tp: Group
+    cp: Group
     pp: Group
     dp: Group
+    copies: Group
     model: Group
     ends: Group
     gen_tp: Group
@@ -169,21 +177,24 @@ def make_groups(rank: int, degrees: Degrees, clock: CommClock) -> Groups:
             members.setdefault(key(r), []).append(r)
         return own_group(rank, sorted(members.values()), clock)
 
-    def train(*axes: int) -> Group:
-        return by(lambda r: tuple(training_coordinates(r, degrees)[axis] for axis in axes))
+    def train(*fixed: str) -> Group:
+        return by(lambda r: tuple(_training_place(r, degrees)[axis] for axis in fixed))
 
     def generate(*axes: int) -> Group:
         return by(lambda r: tuple(generation_coordinates(r, degrees)[axis] for axis in axes))
 
     def end(r: int) -> Any:
-        tp, pp, dp = training_coordinates(r, degrees)
-        return (0, tp, dp, 0) if pp in (0, degrees.p - 1) else (1, tp, dp, pp)
+        at = _training_place(r, degrees)
+        is_end = at["pp"] in (0, degrees.p - 1)
+        return (is_end, at["tp"], at["cp"], at["dp"], -1 if is_end else at["pp"])
 
     return Groups(
-        tp=train(1, 2),
-        pp=train(0, 2),
-        dp=train(0, 1),
-        model=train(2),
+        tp=train("cp", "pp", "dp"),
+        cp=train("tp", "pp", "dp"),
+        pp=train("tp", "cp", "dp"),
+        dp=train("tp", "cp", "pp"),
+        copies=train("tp", "pp"),
+        model=train("cp", "dp"),
         ends=by(end),
         gen_tp=generate(1, 2, 3),
         gen_pp=generate(0, 2, 3),
@@ -191,6 +202,11 @@ def make_groups(rank: int, degrees: Degrees, clock: CommClock) -> Groups:
             rank, micro_dp_groups(degrees) if degrees.nests else [[r] for r in range(degrees.num_ranks)], clock
         ),
     )
+
+
+def _training_place(rank: int, degrees: Degrees) -> dict[str, int]:
+    tp, pp, dp = training_coordinates(rank, degrees)
+    return {"tp": tp, "cp": context_coordinate(rank, degrees), "pp": pp, "dp": dp}
 
 
 def own_group(rank: int, partition: list[list[int]], clock: CommClock) -> Group:
@@ -236,3 +252,21 @@ def copy_in(x: torch.Tensor, group: Group) -> torch.Tensor:
 def sum_out(x: torch.Tensor, group: Group) -> torch.Tensor:
     """Sum over ``group`` forward, identity backward."""
     return x if group.size == 1 else _SumOut.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+class _GatherParts(torch.autograd.Function):
+    """Every rank's part, in group order; each part's gradient is the sum of what all ranks made of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Group) -> torch.Tensor:
+        ctx.group = group
+        return torch.stack(group.all_gather(x))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.group.reduce_scatter(grad.contiguous())[0], None
+
+
+def gather_parts(x: torch.Tensor, group: Group) -> torch.Tensor:
+    """``[size, ...]`` of the ranks' ``x [...]``; sums gradients over ``group`` backward."""
+    return x[None] if group.size == 1 else _GatherParts.apply(x, group)  # type: ignore[no-untyped-call]

@@ -85,6 +85,8 @@ def _counts(records: Sequence[CallRecord]) -> Counts:
         weights_peak_bytes=max(r.weights_peak_bytes for r in records),
         device_s=max(r.device_s for r in records),
         peak_memory_bytes=max(r.peak_memory_bytes for r in records),
+        draft_steps=sum(r.drafted.steps for r in records),
+        drafts_kept=tuple(sum(kept) for kept in zip(*(r.drafted.kept for r in records if r.drafted.kept), strict=True)),
     )
 
 

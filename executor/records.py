@@ -58,6 +58,16 @@ class WeightsMoved(NamedTuple):
     peak_bytes: int = 0
 
 
+class Drafted(NamedTuple):
+    """Drafts that an engine checked: of how many sequences' steps, and in how many the token of each position was kept.
+
+    No position where the engine drafts nothing.
+    """
+
+    steps: int = 0
+    kept: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class CallRecord:
     """What one rank did in one call. Times are wall clock in seconds since the epoch.
@@ -66,7 +76,7 @@ class CallRecord:
     ``host_bytes`` were copied between device and host for offload, in ``host_s``; ``bucket_bytes`` held weights in
     conversion, ``weights_peak_bytes`` all weights of a transition at once. ``kernels``: seconds of each operation and
     kernel by name, of a watched call. ``row_tokens``: tokens of each row that the call answered, by which rows are
-    dealt to ranks.
+    dealt to ranks. ``drafted``: drafts of a call that generates.
     """
 
     number: int
@@ -89,6 +99,7 @@ class CallRecord:
     device_s: float = 0.0
     kernels: dict[str, float] = field(default_factory=dict)
     row_tokens: array.array[int] | None = None
+    drafted: Drafted = field(default_factory=Drafted)
 
 
 @dataclass(frozen=True)

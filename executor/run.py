@@ -17,6 +17,7 @@ from executor.recovery.run_identity import identity_of
 from executor.recovery.run_saving import Saving, folder_of, where_to_begin
 from executor.run_settings import (
     adapters_of,
+    draft_of,
     hyperparameters,
     require_groups,
     require_processes,
@@ -119,6 +120,7 @@ def _require(
         require_turns(job_facts, plan, run_config)
     if adapters_of(job_facts, run_config) is not None:
         require_adapters_run(plan, run_config.engines)
+    draft_of(job_facts, plan, run_config)
 
 
 def _warned(text: str) -> None:
@@ -141,7 +143,8 @@ def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: Gi
     if controller.transport_note is not None and given.on_note is not None:
         given.on_note(controller.transport_note)
     hyper, adapters = hyperparameters(given.job_facts, config, plan), adapters_of(given.job_facts, config)
-    models = build_models(controller, plan, config, hyper, given.engines, adapters)
+    draft = draft_of(given.job_facts, plan, config)
+    models = build_models(controller, plan, config, hyper, given.engines, adapters, draft)
     models.init()
     start = start.loaded(lambda checkpoint: load(models, controller, checkpoint), given.on_skipped)
     if config.checkpoint is not None and start.damaged:

@@ -109,7 +109,8 @@ class RunConfig(Section):
     """How to run a plan.
 
     ``weights`` gives each role a folder (``config.json`` and ``*.safetensors``) or a ``config.json`` alone, whose
-    weights are then random; a role without an entry has the actor's. ``reward`` and ``cost`` replace the model of that
+    weights are then random; a role without an entry has the actor's. ``draft`` among them is the folder of the model
+    that drafts, where the plan's engines do. ``reward`` and ``cost`` replace the model of that
     role by a function. ``cpu_ranks``: without GPUs, how many ranks this machine runs; with ``pin_cores`` each
     stays on one core (see ``executor.cores``). ``validation`` scores held-out prompts now and then. ``lora_alpha`` over
     the job's ``lora_rank`` scales what adapters add.

@@ -11,6 +11,7 @@ from profiles.errors import InputError, NotYetError
 from simulator.plan.algorithms import algorithm_of
 
 if TYPE_CHECKING:
+    from executor.engines.model_spec import DraftSpec
     from executor.rl.data_section import DataSection
     from executor.rl.hyperparameters import Hyperparameters
     from executor.run_config import EnginesSection, RunConfig
@@ -31,6 +32,15 @@ class ImplementationFacts(Protocol):
     def lora_adapters(self) -> int: ...
 
 
+class DraftFacts(Protocol):
+    """What a run reads of a job's ``speculation:``; ``draft`` is ``None`` for the model's own prediction layers."""
+
+    @property
+    def draft(self) -> object | None: ...
+    @property
+    def drafted(self) -> int: ...
+
+
 class JobFacts(Protocol):
     """What a run reads of a job; ``simulator.facts.Facts`` has it."""
 
@@ -42,6 +52,8 @@ class JobFacts(Protocol):
     def dataflow(self) -> Dataflow: ...
     @property
     def implementation(self) -> ImplementationFacts: ...
+    @property
+    def speculation(self) -> DraftFacts | None: ...
 
 
 def require_processes(plan: Plan, run_config: RunConfig) -> None:
@@ -76,6 +88,25 @@ def adapters_of(job_facts: JobFacts, config: RunConfig) -> Adapters | None:
             f"implementation.lora_adapters {built.lora_adapters} cannot run yet: a run trains the adapters of one job"
         )
     return Adapters(built.lora_rank, config.lora_alpha, built.lora_targets)
+
+
+def draft_of(job_facts: JobFacts, plan: Plan, config: RunConfig) -> DraftSpec | None:
+    """The model that drafts, and how many tokens a step; ``None`` where the plan drafts nothing.
+
+    Raises ``NotYetError`` for drafts that no engine of the run can make, ``InputError`` for a draft without weights.
+    """
+    from executor.engines.draft_support import require_drafts_run
+    from executor.engines.model_spec import DraftSpec
+
+    known = job_facts.speculation
+    tokens = plan.draft_tokens if plan.draft_tokens is not None or known is None else known.drafted
+    if not tokens:
+        return None
+    if known is None:
+        raise InputError(f"the plan drafts {tokens} tokens a step, and its job says nothing of drafts (speculation)")
+    trains_adapters = bool(job_facts.implementation.lora_rank)
+    path = require_drafts_run(plan, config, own_layers=known.draft is None, adapters=trains_adapters)
+    return DraftSpec(path, tokens)
 
 
 def require_groups(job_facts: JobFacts, plan: Plan, learning: Hyperparameters) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from executor.controller.controller import Controller
     from executor.controller.worker_group import WorkerGroup
     from executor.engines.interfaces import EngineChoice
+    from executor.engines.model_spec import DraftSpec
     from executor.rl.hyperparameters import Hyperparameters
     from executor.run_config import RunConfig
     from executor.weights.architecture import Adapters
@@ -93,10 +94,11 @@ def build_models(
     hyper: Hyperparameters,
     engines: Mapping[str, EngineChoice] | None = None,
     adapters: Adapters | None = None,
+    draft: DraftSpec | None = None,
 ) -> Models:
     """Worker groups of the plan's roles, and the controller's own. ``engines`` replaces a role's engine (a fake).
 
-    With ``adapters`` every trained role trains these alone.
+    With ``adapters`` every trained role trains these alone; ``draft`` writes tokens ahead for the one that generates.
     """
     groups: dict[str, Group] = {}
     shared = {"algorithm": plan.algorithm, "hyper": hyper}
@@ -104,7 +106,7 @@ def build_models(
     steps = hyper.epochs * hyper.minibatches
     controller.dealt_steps = hyper.minibatches if config.balance_batch else 0
     for entry in plan.roles:
-        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device, steps, adapters)
+        engine = (engines or {}).get(entry.role) or engine_of(entry, plan, config, device, steps, adapters, draft)
         if entry.separate_generation:
             groups[entry.role] = _on_two_pools(controller, plan, entry, engine, shared)
             continue
@@ -148,7 +150,13 @@ def _on_two_pools(
 
 
 def engine_of(
-    entry: RolePlan, plan: Plan, config: RunConfig, device: str, steps: int = 1, adapters: Adapters | None = None
+    entry: RolePlan,
+    plan: Plan,
+    config: RunConfig,
+    device: str,
+    steps: int = 1,
+    adapters: Adapters | None = None,
+    draft: DraftSpec | None = None,
 ) -> EngineChoice:
     """The engine that plan and run section give a role; ``steps`` of the optimizer are made in an iteration."""
     function = config.function_of(entry.role)
@@ -167,6 +175,7 @@ def engine_of(
     require_device(entry.role, TRAINING[engine], device)
     if generation is not None:
         require_device(entry.role, GENERATION[generation], device)
+        spec = replace(spec, draft=draft)
     return EngineSpec(spec, engine, generation, _options(layout), scoring=scoring)
 
 

@@ -154,18 +154,20 @@ def degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
     if base is None:
         raise InputError(f"{entry.role}: the plan gives no layout")
     shared = None if entry.separate_generation else entry.generation
-    model_ranks = base.tp * base.pp
+    model_ranks = base.tp * base.pp * base.cp
     if entry.training is None and entry.generation is None and num_ranks % (model_ranks * base.dp) == 0:
         dp = num_ranks // model_ranks
-        return Degrees(base.pp, base.tp, dp, base.pp, base.tp)
+        return Degrees(base.pp, base.tp, dp, base.pp, base.tp, base.cp)
     for layout in (base, entry.inference, shared):
-        if layout is not None and layout.dp * layout.tp * layout.pp != num_ranks:
+        if layout is not None and layout.num_gpus != num_ranks:
+            cp = layout.num_gpus // (layout.dp * layout.tp * layout.pp)
+            context = f" x cp {cp}" if cp > 1 else ""
             raise NotYetError(
-                f"{entry.role}: dp {layout.dp} x tp {layout.tp} x pp {layout.pp} does not fill pool {entry.pool} of "
-                f"{num_ranks} devices"
+                f"{entry.role}: dp {layout.dp} x tp {layout.tp} x pp {layout.pp}{context} does not fill pool "
+                f"{entry.pool} of {num_ranks} devices"
             )
     generation = shared or base
-    return Degrees(base.pp, base.tp, base.dp, generation.pp, generation.tp)
+    return Degrees(base.pp, base.tp, base.dp, generation.pp, generation.tp, base.cp)
 
 
 def generator_degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
@@ -180,9 +182,9 @@ def generator_degrees_of(entry: RolePlan, num_ranks: int) -> Degrees:
 def scoring_degrees_of(entry: RolePlan) -> Degrees | None:
     """Degrees of a role's scoring where they differ from those of its training."""
     a, b = entry.training, entry.inference
-    if a is None or b is None or (a.dp, a.tp, a.pp) == (b.dp, b.tp, b.pp):
+    if a is None or b is None or (a.dp, a.tp, a.pp, a.cp) == (b.dp, b.tp, b.pp, b.cp):
         return None
-    return Degrees(b.pp, b.tp, b.dp, b.pp, b.tp)
+    return Degrees(b.pp, b.tp, b.dp, b.pp, b.tp, b.cp)
 
 
 def _as_parallel(layout: GenerationLayout) -> ParallelLayout:

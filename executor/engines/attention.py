@@ -1,4 +1,9 @@
-"""Causal attention over packed sequences: each one by torch's fused kernel, without a mask of all by all."""
+"""Causal attention over packed sequences: each one by torch's fused kernel, without a mask of all by all.
+
+Under context parallelism a sequence is cut into ``2 c`` chunks, and rank ``r`` has the queries of chunks ``r`` and
+``2 c - 1 - r``, together as much work as any other rank's; keys and values of all ranks are gathered (Llama 3, section
+3.3.2).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,14 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.bias import causal_lower_right
+
+from executor.collectives import gather_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from executor.collectives import Group
 
 
 def packed_attention(
@@ -22,3 +32,35 @@ def packed_attention(
     parts = zip(*(x.transpose(0, 1).split(list(lengths), dim=1) for x in (q, k, v)), strict=True)
     mixed = [F.scaled_dot_product_attention(*(x[None] for x in part), **shared)[0] for part in parts]  # type: ignore[arg-type]
     return torch.cat(mixed, dim=1).transpose(0, 1)
+
+
+def shared_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: Sequence[int],
+    group: Group,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """``packed_attention`` where every rank of ``group`` has its two chunks of each sequence, in ``N / c`` tokens.
+
+    ``lengths`` are those of whole sequences, multiples of ``2 c``.
+    """
+    num, chunks = 2 * group.size, [length // (2 * group.size) for length in lengths for _ in range(2)]
+    queries = q.split(chunks)
+    gathered = [part.split(chunks) for part in gather_parts(torch.cat([k, v], dim=1), group)]
+    mixed = []
+    for i in range(0, len(chunks), 2):
+        whole = [part[i] for part in gathered] + [part[i + 1] for part in reversed(gathered)]
+        for query, chunk in zip(queries[i : i + 2], (group.index, num - 1 - group.index), strict=True):
+            keys, values = torch.cat(whole[: chunk + 1]).chunk(2, dim=1)
+            mixed.append(_last_of(query, keys, values, scale))
+    return torch.cat(mixed)
+
+
+def _last_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None) -> torch.Tensor:
+    """Attention of the last tokens of a sequence on all tokens up to them."""
+    bias = causal_lower_right(len(q), len(k))
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    gqa = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, enable_gqa=gqa)[0].transpose(0, 1)

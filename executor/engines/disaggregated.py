@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from executor.engines.entry import MakeGenerator
     from executor.engines.interfaces import GenerationEngine, TrainingEngine
     from executor.engines.model_spec import ModelSpec
-    from executor.records import Identity
+    from executor.records import Drafted, Identity
     from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
     from executor.weights.link import PoolLink
@@ -119,3 +119,6 @@ class ReceivingEngine:
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         return self.generator.generate(batch, sampling)
+
+    def drafted(self) -> Drafted:
+        return self.generator.drafted()

@@ -54,6 +54,8 @@ class Capabilities:
         Whether it runs models with experts.
     adapters, adapters_tensor_parallel
         Whether it trains low-rank adapters, or generates with them, and whether under tensor parallelism, too.
+    drafts
+        Whether a small model may draft tokens for the one that generates.
     """
 
     trains: bool = False
@@ -73,6 +75,7 @@ class Capabilities:
     mixtures: bool = False
     adapters: bool = False
     adapters_tensor_parallel: bool = False
+    drafts: bool = False
 
 
 @dataclass(frozen=True)

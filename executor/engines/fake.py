@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from executor.engines.interfaces import RoleEngine
 from executor.faults import Due, Fault, strike
-from executor.records import Spent, WeightsMoved
+from executor.records import Drafted, Spent, WeightsMoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -108,6 +108,9 @@ class FakeEngine:
             },
             batch_size=batch.batch_size,
         )
+
+    def drafted(self) -> Drafted:
+        return Drafted()
 
     def _filled(self, batch: TensorDict, value: float, *, per_token: bool) -> torch.Tensor:
         import torch

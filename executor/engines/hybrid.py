@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from executor.collectives import Group
     from executor.engines.entry import MakeGenerator
     from executor.engines.interfaces import GenerationEngine, TrainingEngine
+    from executor.records import Drafted
     from executor.rl.sampling import Sampling
     from executor.weights.mover import WeightMover
     from simulator.plan.groups import Degrees
@@ -117,6 +118,9 @@ class HybridEngine(WrappedTrainer):
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         self.to_generation()
         return self.generator.generate(batch, sampling)
+
+    def drafted(self) -> Drafted:
+        return self.generator.drafted()
 
     def to_generation(self) -> None:
         if self._is_generating:

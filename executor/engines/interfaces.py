@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from executor.checkpoint.shards import Chunk, EngineState
     from executor.collectives import CommClock, Groups
     from executor.engines.model_spec import ModelSpec
-    from executor.records import Identity, Spent, WeightsMoved
+    from executor.records import Drafted, Identity, Spent, WeightsMoved
     from executor.rl.loss_terms import LossTerm
     from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
@@ -109,6 +109,9 @@ class Generator(Resharded, Protocol):
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
         """Responses to ``prompts``: columns ``responses``, ``response_mask`` and ``log_probs``, on every rank."""
+
+    def drafted(self) -> Drafted:
+        """Drafts checked since this was last asked; none of an engine that does not draft."""
 
 
 @dataclass(frozen=True)
@@ -197,4 +200,7 @@ class GenerationEngine(Protocol):
         """New weights are written: take the other memory, prepare what reads them, forget what old ones computed."""
 
     def generate(self, batch: TensorDict, sampling: Sampling) -> TensorDict:
+        """See ``Generator``."""
+
+    def drafted(self) -> Drafted:
         """See ``Generator``."""

@@ -41,6 +41,14 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
+class DraftSpec:
+    """A model that drafts ``tokens`` a step for one that generates; ``path`` is its folder of weights."""
+
+    path: str
+    tokens: int
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """Which model a role runs, and how.
 
@@ -51,7 +59,7 @@ class ModelSpec:
     hold them. ``scoring`` are the degrees of forward passes where
     they differ from those of training. ``offload`` names what waits in host memory: ``parameters``, ``optimizer``.
     ``recompute`` as in plans; with ``adapters`` they are trained, and the base stays as it is.
-    ``check_weights``: compare checksums after each transition.
+    ``check_weights``: compare checksums after each transition. ``draft`` writes tokens ahead where it generates.
     """
 
     path: str
@@ -71,6 +79,7 @@ class ModelSpec:
     device: str = "cpu"
     collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
     check_weights: bool = True
+    draft: DraftSpec | None = None
 
     def learns(self, name: str) -> bool:
         """Whether a tensor is trained: all in a model that is, or its adapters and the score head that no base has."""

@@ -89,12 +89,21 @@ def require_models_run(plan: Plan, config: RunConfig) -> None:
             used.append(TRAINING[config.engines.training_of(entry.role)])
         if entry.generation is not None:
             used.append(GENERATION[config.engines.generation])
-        for engine in used:
-            if arch.num_experts and not engine.capabilities.mixtures:
-                able = ", ".join(e.name for e in _entries() if e.capabilities.mixtures)
-                raise NotYetError(
-                    f"{entry.role}: {arch.num_experts} experts cannot run yet on {engine.name}; {able} run them"
-                )
+        if arch.num_experts:
+            _require_mixture_runs(entry, arch.num_experts, used)
+
+
+def _require_mixture_runs(entry: RolePlan, num_experts: int, used: Iterable[TrainingEntry | GenerationEntry]) -> None:
+    for engine in used:
+        if not engine.capabilities.mixtures:
+            able = ", ".join(e.name for e in _entries() if e.capabilities.mixtures)
+            raise NotYetError(f"{entry.role}: {num_experts} experts cannot run yet on {engine.name}; {able} run them")
+    for layout in (entry.training, entry.inference):
+        if layout is not None and layout.cp > 1 and layout.pp > 1:
+            raise NotYetError(
+                f"{entry.role}: {num_experts} experts with cp {layout.cp} and pp {layout.pp} cannot run yet; cp of a "
+                "mixture needs pp 1"
+            )
 
 
 def _entries() -> list[TrainingEntry | GenerationEntry]:
@@ -147,9 +156,7 @@ def _require_calls(entry: RolePlan, engine: str) -> None:
 def _require_layout(role: str, layout: ParallelLayout, engine: str) -> None:
     can = TRAINING[engine].capabilities
     if layout.cp > 1 and not can.context_parallel:
-        raise NotYetError(
-            f"{role}: cp {layout.cp} cannot run yet on {engine}; Megatron-Core's needs Transformer Engine"
-        )
+        raise NotYetError(f"{role}: cp {layout.cp} cannot run yet on {engine}; megatron-core has it")
     if layout.pp > 1 and not can.pipeline_parallel:
         raise NotYetError(f"{role}: pp {layout.pp} cannot run on {engine}; it has dp and tp")
     if layout.zero_stage not in can.zero_stages:
@@ -200,7 +207,7 @@ def transition_note(plan: Plan, config: RunConfig) -> str | None:
     if entry is None or entry.training is None or entry.generation is None or entry.separate_generation:
         return None
     a, b = entry.training, entry.generation
-    degrees = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp)
+    degrees = Degrees(a.pp, a.tp, a.dp, b.pp, b.tp, a.cp)
     training, generation = TRAINING[config.engines.training_of(entry.role)], GENERATION[config.engines.generation]
     if degrees.nests or is_in_place(training.name, generation.name):
         return None

@@ -35,6 +35,7 @@ class ProbeJob:
     algorithm: str
     workload: Workload
     implementation: ProbeImplementation = field(default_factory=ProbeImplementation)
+    speculation: None = None
 
     @property
     def dataflow(self) -> Dataflow:

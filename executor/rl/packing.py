@@ -26,7 +26,8 @@ class Packed:
     tokens, positions
         ``[1, N]``; positions begin anew with every sequence.
     lengths
-        Of the sequences in order; what fills ``N`` up is a sequence of its own, the last.
+        Of the sequences in order, with what makes each a multiple; what fills ``N`` up is a sequence of its own, the
+        last.
     before
         ``[n]``: place in ``tokens`` of the token before each target, whose output predicts it.
     targets
@@ -41,6 +42,8 @@ class Packed:
         How many of them count: 0 or ``b``.
     places
         Where the rows stand in the batch that they are of, ``b`` of them.
+    has_targets
+        Whether what ``spread`` is given counts: not on a rank whose part of the sequences has no target.
     """
 
     tokens: torch.Tensor
@@ -53,6 +56,7 @@ class Packed:
     rows: TensorDict
     num_real: int
     places: tuple[int, ...]
+    has_targets: bool = True
 
     def to(self, device: torch.device) -> Packed:
         """The same on ``device``; the host does not wait for the copies."""
@@ -63,6 +67,7 @@ class Packed:
     def spread(self, values: torch.Tensor) -> torch.Tensor:
         """``values [n]`` of the targets as ``[b, R]``, 0 where a row has none."""
         shape = self.rows["target_mask"].shape
+        values = values if self.has_targets else values * 0.0
         return values.new_zeros(shape.numel()).index_copy(0, self.at, values).view(shape)
 
 
@@ -70,6 +75,11 @@ def lengths_of(rows: TensorDict) -> list[int]:
     """Tokens of each row that are no padding."""
     found: list[int] = rows["token_mask"].sum(1).tolist()
     return found
+
+
+def padded_lengths(rows: TensorDict, each: int = 1) -> list[int]:
+    """Tokens of each row with what makes them a multiple of ``each``."""
+    return [-(-length // each) * each for length in lengths_of(rows)]
 
 
 def spans(lengths: Sequence[int], micro_batch: int, token_budget: int, num: int = 0) -> list[Sequence[int]]:
@@ -114,18 +124,19 @@ def pack(
     multiple: int = 1,
     size: int = 0,
     num: int = 0,
+    each: int = 1,
 ) -> list[Packed]:
     """Micro-batches of ``rows`` (``tokens``, ``token_mask [B, T]``, ``target_mask [B, T - first]``), on the host.
 
-    ``N`` is a ``multiple``, and not less than ``size``. Where there are less than ``num`` micro-batches, others follow
-    in which nothing counts.
+    ``N`` is a ``multiple``, and not less than ``size``; the length of every sequence is a multiple of ``each``, which
+    ``multiple`` is one of. Where there are less than ``num`` micro-batches, others follow in which nothing counts.
     """
-    lengths = lengths_of(rows)
+    lengths = padded_lengths(rows, each)
     shortest = min(range(len(lengths)), key=lengths.__getitem__)
     fillers: list[Sequence[int]] = [[shortest]] * max(num - len(parts), 0)
     sizes = [-(-max(sum(lengths[i] for i in p), size) // multiple) * multiple for p in (*parts, *fillers)]
     return [
-        _packed(_chosen(rows, part), first, tokens, tuple(part), i < len(parts))
+        _packed(_chosen(rows, part), first, tokens, tuple(part), each, i < len(parts))
         for i, (part, tokens) in enumerate(zip((*parts, *fillers), sizes, strict=True))
     ]
 
@@ -135,19 +146,16 @@ def _chosen(rows: TensorDict, part: Sequence[int]) -> TensorDict:
     return chosen
 
 
-def _packed(rows: TensorDict, first: int, size: int, places: tuple[int, ...], counts: bool) -> Packed:
+def _packed(rows: TensorDict, first: int, size: int, places: tuple[int, ...], each: int, counts: bool) -> Packed:
     """One micro-batch of ``size`` tokens."""
     mask, target_mask = rows["token_mask"], rows["target_mask"] & counts
-    lengths = [length for length in lengths_of(rows) if length]
-    ends = mask.sum(1).cumsum(0)
-    starts = ends - mask.sum(1)
+    padded = padded_lengths(rows, each)
+    starts = torch.tensor([0, *padded]).cumsum(0)[:-1]
     place = starts[:, None] + mask.long().cumsum(1) - 1
-    tokens, positions = (torch.zeros(size, dtype=torch.int64) for _ in range(2))
-    tokens[: int(ends[-1])] = rows["tokens"][mask]
-    positions[: int(ends[-1])] = (place - starts[:, None])[mask]
-    if filled := size - int(ends[-1]):
-        positions[-filled:] = torch.arange(filled)
-        lengths.append(filled)
+    tokens = torch.zeros(size, dtype=torch.int64)
+    tokens[place[mask]] = rows["tokens"][mask]
+    lengths = [length for length in (*padded, size - sum(padded)) if length]
+    positions = torch.cat([torch.arange(length) for length in lengths])
     found = target_mask.flatten().nonzero()[:, 0]
     if not len(found):  # one place whose result no mask lets through: passes and collectives want some work
         found = torch.zeros(1, dtype=torch.int64)
@@ -155,7 +163,7 @@ def _packed(rows: TensorDict, first: int, size: int, places: tuple[int, ...], co
     before = torch.maximum(place[:, first:].flatten()[found] - 1, starts[row])
     sent = rows.clone(recurse=False)
     sent["target_mask"] = target_mask
-    last = (ends - 1).clamp(min=0)
+    last = (starts + mask.sum(1) - 1).clamp(min=0)
     targets = rows["tokens"][:, first:].flatten()[found]
     num_real = len(rows) * counts
     of_targets = (before, targets, found, last)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from executor.weights.architecture import EMBEDDING, HEAD, NORM, SCORE, mlp_names
 from executor.weights.regions import Box, Region, Stored, intersection, stacked
 from profiles.errors import InputError
-from simulator.plan.groups import Degrees, training_coordinates
+from simulator.plan.groups import Degrees, copy_of_weights, training_coordinates
 
 if TYPE_CHECKING:
     from executor.weights.architecture import Architecture
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MegatronLayout:
-    """Ranks in the order tensor, pipeline, data parallel. ``vpp`` model chunks a stage; ``ep`` expert parallel ranks
-    overlay the data parallel ones."""  # noqa: D205, D209
+    """Ranks in the order tensor, context, pipeline, data parallel. ``vpp`` model chunks a stage; ``ep`` expert parallel
+    ranks overlay the data and context parallel ones."""  # noqa: D205, D209
 
     arch: Architecture
     degrees: Degrees
@@ -41,6 +41,11 @@ class MegatronLayout:
         small, large = sorted((arch.num_kv_heads, degrees.t))
         if large % small:
             raise InputError(f"num_kv_heads {arch.num_kv_heads} and tensor-parallel degree {degrees.t} do not divide")
+        if arch.num_experts and degrees.c > 1 and degrees.p > 1:
+            raise InputError(
+                f"a mixture of experts with context parallelism and {degrees.p} pipeline stages has no groups in this "
+                "order of ranks"
+            )
         if self.ep > 1:
             self._require_experts()
 
@@ -48,8 +53,11 @@ class MegatronLayout:
         arch, degrees = self.arch, self.degrees
         if not arch.num_experts or arch.num_experts % self.ep:
             raise InputError(f"{arch.num_experts} experts do not divide into {self.ep} expert-parallel ranks")
-        if degrees.d % self.ep:
-            raise InputError(f"expert-parallel degree {self.ep} does not divide data-parallel degree {degrees.d}")
+        if degrees.d * degrees.c % self.ep:
+            times = f" x context-parallel degree {degrees.c}" if degrees.c > 1 else ""
+            raise InputError(
+                f"expert-parallel degree {self.ep} does not divide data-parallel degree {degrees.d}{times}"
+            )
         if degrees.p > 1:
             raise InputError(
                 f"expert parallelism with {degrees.p} pipeline stages has no groups in this order of ranks"
@@ -72,13 +80,13 @@ class MegatronLayout:
 
     def stored(self, rank: int) -> tuple[Stored, ...]:
         degrees = self.degrees
-        tp, pp, dp = training_coordinates(rank, degrees)
+        (tp, pp, _), copy = training_coordinates(rank, degrees), copy_of_weights(rank, degrees)
         found: list[Stored] = []
         for chunk in range(self.vpp):
             if pp == 0 and chunk == 0:
                 found.append(self._vocabulary("0:embedding.word_embeddings.weight", EMBEDDING, -1, tp))
             for local, layer in enumerate(self.layers(pp, chunk)):
-                found += self._layer(f"{chunk}:decoder.layers.{local}.", layer, tp, dp % self.ep)
+                found += self._layer(f"{chunk}:decoder.layers.{local}.", layer, tp, copy % self.ep)
         if pp == degrees.p - 1:
             found += self._ending(f"{self.vpp - 1}:", tp, alone=degrees.p == 1)
         return tuple(found)

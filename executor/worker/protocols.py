@@ -137,8 +137,9 @@ def _all_ranks(degrees: Degrees) -> tuple[int, ...]:
 
 
 def _last_stage_of_replicas(degrees: Degrees) -> tuple[int, ...]:
-    """Rank (p = last, t = 0) of every data-parallel replica: only the last stage has the output."""
-    return tuple(dp * degrees.p * degrees.t + (degrees.p - 1) * degrees.t for dp in range(degrees.d))
+    """Rank (p = last, c = 0, t = 0) of every data-parallel replica: only the last stage has the output."""
+    stage = degrees.t * degrees.c
+    return tuple((dp * degrees.p + degrees.p - 1) * stage for dp in range(degrees.d))
 
 
 def _heads_of_generation(degrees: Degrees) -> tuple[int, ...]:
@@ -148,12 +149,12 @@ def _heads_of_generation(degrees: Degrees) -> tuple[int, ...]:
 
 
 def _stages_of_first_replica(degrees: Degrees) -> tuple[int, ...]:
-    return tuple(pp * degrees.t for pp in range(degrees.p))
+    return tuple(pp * degrees.t * degrees.c for pp in range(degrees.p))
 
 
 def _stages_of_replicas(degrees: Degrees) -> tuple[int, ...]:
     """Rank t = 0 of every pipeline stage, stages taken as more replicas."""
-    return tuple(range(0, degrees.num_ranks, degrees.t))
+    return tuple(range(0, degrees.num_ranks, degrees.t * degrees.c))
 
 
 def _rank_zero(_x: Degrees) -> tuple[int, ...]:
@@ -180,7 +181,7 @@ def _by_rank(value: Any, degrees: Degrees) -> list[Any]:
 
 def _by_stage(value: Any, degrees: Degrees) -> list[Any]:
     shares = split(value, degrees.p * degrees.d)
-    return [shares[rank // degrees.t] for rank in range(degrees.num_ranks)]
+    return [shares[rank // (degrees.t * degrees.c)] for rank in range(degrees.num_ranks)]
 
 
 def _one_each(value: Any, degrees: Degrees) -> list[Any]:

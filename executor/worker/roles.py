@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from executor.batch import PADDING, real_rows
+from executor.records import Drafted
 from executor.rl.minibatch import minibatches
 from executor.rl.sampling import Sampling
 from executor.worker.protocols import register
@@ -71,6 +72,9 @@ class ModelWorker(Worker):
 
     def weights_moved(self) -> WeightsMoved:
         return self.made.engine.weights_moved()
+
+    def drafted(self) -> Drafted:
+        return self.made.generator.drafted() if self.made.generator is not None else Drafted()
 
     @property
     def scorer(self) -> Scorer:

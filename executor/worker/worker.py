@@ -16,7 +16,7 @@ from executor.checks import require_numbers
 from executor.device_time import DeviceClock, kernels_into
 from executor.errors import SECONDARY_FAILURES, Failure, UpstreamError
 from executor.memory import peak_memory_bytes, reset_peak_memory
-from executor.records import CallRecord, Spent, WeightsMoved
+from executor.records import CallRecord, Drafted, Spent, WeightsMoved
 from executor.worker.futures import FutureShare
 from executor.worker.protocols import registration_of
 from executor.worker.resolve import resolve
@@ -55,6 +55,10 @@ class Worker:
     def weights_moved(self) -> WeightsMoved:
         """Weights received and sent since this was last asked."""
         return WeightsMoved()
+
+    def drafted(self) -> Drafted:
+        """Drafts checked since this was last asked."""
+        return Drafted()
 
 
 def invoke(worker: Worker, request: CallRequest, inputs: tuple[Any, ...]) -> Any:
@@ -133,6 +137,7 @@ class RankProcess:
             device_s=device_s,
             kernels=kernels,
             row_tokens=tokens,
+            drafted=worker.drafted(),
         )
         return self._kept(stored), record
 

@@ -12,7 +12,7 @@ import typer
 
 from hybridmap.commands.options import ForceProfile, Json, Profile
 from hybridmap.console import say_json, warn, working
-from profiles.errors import InputError, NotYetError
+from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,12 +76,7 @@ def run(
     if given.run is None:
         raise InputError(f"{job} has no run: section, which names weights, prompts and rewards (see examples/run)")
     chosen = best_here(given) if profile is not None else plan_to_run(given, given.run, job, plan)
-    if given.speculation is not None and chosen.draft_tokens != 0:
-        systems = "verl, nemo-rl or slime" if given.speculation.draft is None else "verl or nemo-rl"
-        raise NotYetError(
-            f"{job}: speculation is priced, and no engine that hybridmap runs drafts: hybridmap export the plan --to "
-            f"{systems}, whose engines do; or run a plan of 0 draft_tokens, or leave speculation out"
-        )
+    given.facts().drafting(chosen.draft_tokens)  # a plan that drafts what its job does not know is refused
     require_folder(out)
     require_installed()
     named = plan or (Path(given.run.plan) if given.run.plan else None)

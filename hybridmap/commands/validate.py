@@ -72,11 +72,13 @@ def validate(
     measured = _measure(here, chosen, given.run, out, iterations, profile, as_json)
     amounts = _amounts(chosen, facts, predicted, measured)
     from hybridmap.validation.comparison import compare
+    from hybridmap.validation.drafts import kept_drafts
     from hybridmap.validation.implementation import compare_builds
     from simulator.plan.seal import fingerprint
 
     builds = compare_builds(facts, engines_of(given.run, chosen), given.run.dtype, measured.kernels)
-    found = compare(predicted, iteration_s, measured.timelines, amounts, builds)
+    drafts = kept_drafts(chosen, facts, measured.timelines)
+    found = compare(predicted, iteration_s, measured.timelines, amounts, builds, drafts)
     layer = _calibrate(job, chosen, facts, measured, profile) if calibrate else None
     _write(out, found, predicted, measured, fingerprint(chosen.model_dump(mode="json"), facts.facts_hash))
     _show(found, layer, measured, facts, out, profile, as_json)
@@ -212,7 +214,7 @@ def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Mea
         reads[call.key] = columns_there(tuple(registration.reads), facts.algorithm)
         entry = plan.role(call.role)
         layout = entry.generation if call.kind == "generate" else entry.training or entry.inference
-        copies[call.key] = layout.tp * layout.pp if layout else 1
+        copies[call.key] = layout.num_gpus // layout.dp if layout else 1
     transfers = transfer_amounts(reads, measured.bytes_in, facts.workload, copies)
     weights = weights_amounts(plan, _weight_bytes(plan, facts), measured.bytes_in)
     return [*memory_amounts(predicted, measured.timelines[-1]), *transfers, *weights]
@@ -299,6 +301,7 @@ def comparison_document(
         "iterations": found.iterations,
         "timings": lines,
         "amounts": [a.model_dump(mode="json") for a in found.amounts],
+        "drafts": [d.model_dump(mode="json") for d in found.drafts],
         "implementation": [{**b.model_dump(mode="json"), "same": b.is_same} for b in found.builds],
         "kernels": {call: _longest(named) for call, named in measured.kernels.items() if named},
         "calibrated": bool(facts.calibration.digest),

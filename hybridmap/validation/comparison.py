@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from hybridmap.validation.drafts import Kept
 from hybridmap.validation.implementation import Built
 from simulator.plan.plan import Record
 from simulator.plan.seal import Sealed
@@ -71,6 +72,7 @@ class Comparison(Sealed):
     iteration: Timing
     amounts: tuple[Amount, ...]
     builds: tuple[Built, ...] = ()
+    drafts: tuple[Kept, ...] = ()
 
     def worst(self, stages: Sequence[str]) -> float | None:
         """Largest absolute error of these stages; ``None`` if none of them has one."""
@@ -84,6 +86,7 @@ def compare(
     measured: Sequence[Timeline],
     amounts: Sequence[Amount] = (),
     builds: Sequence[Built] = (),
+    drafts: Sequence[Kept] = (),
 ) -> Comparison:
     """Compare a prediction without dispatch, whose whole iteration takes ``predicted_iteration_s`` with it.
 
@@ -104,6 +107,7 @@ def compare(
         iteration=whole,
         amounts=tuple(amounts),
         builds=tuple(builds),
+        drafts=tuple(drafts),
     )
 
 

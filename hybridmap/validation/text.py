@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hybridmap.validation.comparison import Comparison, Timing
+    from hybridmap.validation.drafts import Kept
     from hybridmap.validation.implementation import Built
 
 _COLUMNS = ("", "role", "pool", "predicted", "measured", "on device", "middle half", "spread", "error")
@@ -41,8 +42,18 @@ def show_comparison(found: Comparison) -> None:
                 f"{amount.measured_bytes / MIB:,.3f}",
             )
         say_table(table)
+    if found.drafts:
+        say()
+        _show_drafts(found.drafts)
     if found.builds:
         _show_builds(found.builds)
+
+
+def _show_drafts(drafts: Sequence[Kept]) -> None:
+    """Print the share of drafted tokens that was kept at each position, and the tokens that a step gives."""
+    for what, shares in (("measured", [d.measured for d in drafts]), ("priced", [d.priced for d in drafts])):
+        each = ", ".join(f"{share:.2f}" for share in shares)
+        say(f"drafts kept by position, {what}: {each}, so {1.0 + sum(shares):.2f} tokens a step")
 
 
 def _show_builds(builds: Sequence[Built]) -> None:

@@ -76,9 +76,9 @@ def weights_amounts(plan: Plan, weight_bytes: float, counted: Mapping[str, int])
     a, b, moved = entry.training, entry.generation, counted[TRANSITION]
     if entry.separate_generation:
         expected = weight_bytes * b.dp
-    elif Degrees(a.pp, a.tp, a.dp, b.pp, b.tp).nests and a.zero_stage < 3:
+    elif Degrees(a.pp, a.tp, a.dp, b.pp, b.tp, a.cp).nests and a.zero_stage < 3:
         received = transition_volume_bytes(plan.resharding, weight_bytes, a.pp, a.tp, a.dp, b.pp, b.tp)
-        expected = received * a.pp * a.tp * a.dp
+        expected = received * a.num_gpus
     else:
         return []
     amount = Amount(kind="weights", name=TRANSITION, predicted_bytes=round(expected), measured_bytes=moved)

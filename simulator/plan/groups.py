@@ -1,8 +1,8 @@
 """Parallel groups of the 3D hybrid engine as pure functions of the degrees (HybridFlow section 5).
 
-Ranks are numbered tensor parallel fastest, then pipeline, then data parallel. Closed forms are ours, derived from
-the groups that the paper prints in Figs 7 and 8. Table 2's volumes, peaks and redundancies are here too, as exact
-shares of the model's bytes: the price and the executor count by the same formulas.
+Ranks are numbered tensor parallel fastest, then context parallel, pipeline, data parallel. Closed forms are ours,
+derived from the groups that the paper prints in Figs 7 and 8. Table 2's volumes, peaks and redundancies are here too,
+as exact shares of the model's bytes: the price and the executor count by the same formulas.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ METHODS: tuple[TransitionMethod, ...] = ("hybridflow", "hybridflow-v", "ds-chat"
 class Degrees:
     """Training degrees ``p, t, d`` and generation degrees ``p_g, t_g``; ``d_g = p t / (p_g t_g)`` is derived.
 
+    ``c`` ranks share the sequences of a data-parallel rank (context parallelism) and hold equal weights: to whatever
+    moves weights they are so many more copies.
+
     Pairs that do not nest (``t_g`` does not divide ``t``, or ``p_g`` does not divide ``p``) have no micro-DP groups;
     their generation replicas are consecutive ranks, and a general resharder serves them.
     """
@@ -41,14 +44,15 @@ class Degrees:
     d: int
     pg: int
     tg: int
+    c: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.p, self.t, self.d, self.pg, self.tg) < 1:
+        if min(self.p, self.t, self.d, self.pg, self.tg, self.c) < 1:
             raise InputError(f"degrees are at least 1, got {self}")
         if self.num_ranks % (self.pg * self.tg):
             raise InputError(
                 f"generation replicas of t_g {self.tg} x p_g {self.pg} ranks do not fill {self.num_ranks} ranks "
-                f"(p {self.p} x t {self.t} x d {self.d})"
+                f"(p {self.p} x t {self.t} x d {self.d}{f' x c {self.c}' if self.c > 1 else ''})"
             )
 
     @property
@@ -75,32 +79,45 @@ class Degrees:
 
     @property
     def num_ranks(self) -> int:
-        return self.p * self.t * self.d
+        return self.p * self.t * self.d * self.c
 
 
 def training_coordinates(rank: int, degrees: Degrees) -> tuple[int, int, int]:
-    """``(tp, pp, dp)`` of a rank."""
-    return rank % degrees.t, rank // degrees.t % degrees.p, rank // (degrees.p * degrees.t)
+    """``(tp, pp, dp)`` of a rank; context-parallel ranks share one ``dp``, whose rows they all have."""
+    stage = rank // (degrees.t * degrees.c)
+    return rank % degrees.t, stage % degrees.p, stage // degrees.p
+
+
+def context_coordinate(rank: int, degrees: Degrees) -> int:
+    """Which part of the sequences a rank has, of ``c``."""
+    return rank // degrees.t % degrees.c
+
+
+def copy_of_weights(rank: int, degrees: Degrees) -> int:
+    """Which of the ``d x c`` copies of the model a rank has its shard of."""
+    return training_coordinates(rank, degrees)[2] * degrees.c + context_coordinate(rank, degrees)
 
 
 def generation_coordinates(
     rank: int, degrees: Degrees, grouping: GenerationGrouping | None = None
 ) -> tuple[int, int, int, int]:
-    """``(tg, pg, micro-dp, dp)`` of a rank, by default in the grouping that the degrees allow.
+    """``(tg, pg, micro-dp, copy)`` of a rank, by default in the grouping that the degrees allow; without context
+    parallelism the copy of the weights is the data-parallel rank.
 
     ``hybridflow-v`` reuses the consecutive rule of training inside each training replica; ``consecutive`` does so over
-    all ranks, where ``micro-dp`` is then the number of the replica and ``dp`` 0.
-    """
+    all ranks, where ``micro-dp`` is then the number of the replica and the copy 0.
+    """  # noqa: D205
     grouping = grouping or degrees.grouping
-    tp, pp, dp = training_coordinates(rank, degrees)
+    (tp, pp, _), copy = training_coordinates(rank, degrees), copy_of_weights(rank, degrees)
     if grouping == "consecutive":
         return rank % degrees.tg, rank // degrees.tg % degrees.pg, rank // (degrees.pg * degrees.tg), 0
     if grouping == "hybridflow-v":
-        micro = rank % (degrees.p * degrees.t) // (degrees.p * degrees.t // degrees.dg)
-        return rank % degrees.tg, rank // degrees.tg % degrees.pg, micro, dp
+        inside = pp * degrees.t + tp
+        micro = inside // (degrees.p * degrees.t // degrees.dg)
+        return inside % degrees.tg, inside // degrees.tg % degrees.pg, micro, copy
     require_nested(degrees)
     a, b = degrees.t // degrees.tg, degrees.p // degrees.pg
-    return tp // a, pp // b, pp % b * a + tp % a, dp
+    return tp // a, pp // b, pp % b * a + tp % a, copy
 
 
 def require_nested(degrees: Degrees) -> None:
@@ -114,8 +131,8 @@ def require_nested(degrees: Degrees) -> None:
 
 def generation_replica(rank: int, degrees: Degrees) -> int:
     """Which generation replica a rank is in, numbered so that a training replica's own follow one another."""
-    _, _, micro, dp = generation_coordinates(rank, degrees)
-    return dp * degrees.dg + micro if degrees.nests else micro
+    _, _, micro, copy = generation_coordinates(rank, degrees)
+    return copy * degrees.dg + micro if degrees.nests else micro
 
 
 def micro_dp_groups(degrees: Degrees, grouping: GenerationGrouping = "hybridflow") -> list[list[int]]:
@@ -123,8 +140,8 @@ def micro_dp_groups(degrees: Degrees, grouping: GenerationGrouping = "hybridflow
     require_nested(degrees)
 
     def place(rank: int) -> tuple[int, ...]:
-        tg, pg, _, dp = generation_coordinates(rank, degrees, grouping)
-        return dp, tg, pg
+        tg, pg, _, copy = generation_coordinates(rank, degrees, grouping)
+        return copy, tg, pg
 
     return _groups(degrees, place)
 
@@ -133,8 +150,8 @@ def generation_order(degrees: Degrees, grouping: GenerationGrouping | None = Non
     """Ranks in the order of an engine that numbers tensor parallel fastest, then pipeline, then replicas."""
 
     def place(rank: int) -> tuple[int, ...]:
-        tg, pg, micro, dp = generation_coordinates(rank, degrees, grouping)
-        return dp, micro, pg, tg
+        tg, pg, micro, copy = generation_coordinates(rank, degrees, grouping)
+        return copy, micro, pg, tg
 
     return sorted(range(degrees.num_ranks), key=place)
 
@@ -144,7 +161,7 @@ def gather_groups(method: TransitionMethod, degrees: Degrees) -> list[list[int]]
     if method == "hybridflow":
         return micro_dp_groups(degrees)
     if method == "hybridflow-v":
-        return _groups(degrees, lambda r: training_coordinates(r, degrees)[2:])
+        return _groups(degrees, lambda r: (copy_of_weights(r, degrees),))
     return [list(range(degrees.num_ranks))]
 
 
@@ -180,7 +197,7 @@ def transition_shares(method: TransitionMethod, degrees: Degrees) -> TransitionS
     if method == "hybridflow":
         require_nested(degrees)
         return TransitionShares(Fraction(degrees.dg - 1, tp), Fraction(1, degrees.tg * degrees.pg), Fraction(0))
-    ranks = tp * degrees.d if method == "ds-chat" else tp
+    ranks = degrees.num_ranks if method == "ds-chat" else tp
     return TransitionShares(Fraction(ranks - 1, ranks), Fraction(1), Fraction(1, ranks))
 
 

@@ -27,7 +27,8 @@ class Counts(Record):
     for offload, in ``host_s`` seconds of the slowest rank. ``bucket_bytes``, of the fullest rank, is what a transition
     held besides its shards to convert weights from one engine's layout to another's, ``weights_peak_bytes``, of the
     fullest rank, what it held of weights in all: both layouts, views of each other counted once, and the bucket.
-    ``device_s`` is the time between events on the device, of the slowest rank.
+    ``device_s`` is the time between events on the device, of the slowest rank. ``draft_steps`` of sequences checked a
+    draft, and in ``drafts_kept`` of them the token of each position was kept.
     """
 
     bytes_in: Bytes
@@ -38,6 +39,8 @@ class Counts(Record):
     bucket_bytes: Bytes = 0
     weights_peak_bytes: Bytes = 0
     device_s: Seconds = 0.0
+    draft_steps: Bytes = 0
+    drafts_kept: tuple[Bytes, ...] = ()
 
 
 class Span(Record):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from executor.run_config import RunConfig, parse_run
 from profiles.workload import LengthDistribution, Workload
 from simulator.facts import Implementation
 from simulator.plan.dataflow import Dataflow, build_dataflow
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan, placement_name
+
+if TYPE_CHECKING:
+    from simulator.speculation import Speculation
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "run"
 TINY = EXAMPLES / "tiny-config.json"
@@ -36,6 +40,7 @@ class JobFacts:
     workload: Workload
     old_log_prob: str = "engine"
     implementation: Implementation = field(default_factory=Implementation)
+    speculation: Speculation | None = None
 
     @property
     def dataflow(self) -> Dataflow:

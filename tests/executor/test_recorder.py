@@ -1,13 +1,14 @@
 """Protects measured timelines: spans as ranks saw them, stage times that add up, files that are whole or absent."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.recorder import MetricsLog, timeline_of
-from executor.records import CallRecord
+from executor.records import CallRecord, Drafted
 from simulator.plan.dataflow import build_dataflow
 from simulator.plan.timeline import Counts, Timeline
 
@@ -40,6 +41,14 @@ def test_a_call_on_several_ranks_is_one_span_from_first_start_to_last_end():
     assert timeline.tokens_per_s == 5.0
     assert timeline.memory["A"].used_bytes == 300
     assert timeline.memory["A"].peak_call == "generate_sequences"
+
+
+def test_drafts_of_a_call_are_those_of_all_its_ranks():
+    drafted = [replace(RECORDS[1], drafted=Drafted(4, (3, 1))), replace(RECORDS[2], drafted=Drafted(6, (6, 2)))]
+    timeline = timeline_of([RECORDS[0], *drafted], FLOW, 1000.0, 1010.0, tokens=50, num_gpus=3)
+    (transition, generate) = (span.counts for span in timeline.spans)
+    assert (generate.draft_steps, generate.drafts_kept) == (10, (9, 3))
+    assert (transition.draft_steps, transition.drafts_kept) == (0, ())
 
 
 def test_with_a_span_per_rank_pools_name_it():

@@ -13,6 +13,9 @@ import torch
 from executor.rl.algorithm import Step
 from executor.rl.algorithms import RUNNABLE
 from executor.run import run
+from executor.weights.architecture import read_architecture
+from executor.weights.checkpoint import reader_of, write_folder
+from simulator.speculation import Speculation
 from tests.executor.plans import (
     ROLES,
     colocated,
@@ -150,12 +153,21 @@ def test_ppo_on_megatron_and_vllm(training, generation, weights, reference, tmp_
     assert_same_curve(metrics(tmp_path), reference)
 
 
-def over_experts(made, ep):
-    """``made`` with the experts of every model cut over ``ep`` data-parallel ranks."""
+@pytest.mark.long
+def test_ranks_that_share_sequences_run_beside_vllm(weights, reference, tmp_path, monkeypatch):
+    """Tensor x context parallel: the curve of one process, and each replica of vLLM gets the weights from its copy."""
+    monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=greedy_ppo))
+    made = over(colocated("ppo", (1, 2, 2), generation=(1, 1)), dp=1, cp=2)
+    run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
+    assert_same_curve(metrics(tmp_path), reference)
+
+
+def over(made, **degrees):
+    """``made`` with other degrees in every layout for training and scoring."""
     entries = []
     for entry in made.roles:
         layouts = {name: getattr(entry, name) for name in ("training", "inference")}
-        cut = {name: found.model_copy(update={"ep": ep}) for name, found in layouts.items() if found is not None}
+        cut = {name: found.model_copy(update=degrees) for name, found in layouts.items() if found is not None}
         entries.append(entry.model_copy(update=cut))
     return made.model_copy(update={"roles": tuple(entries)})
 
@@ -182,9 +194,43 @@ def test_a_mixture_has_the_log_probs_of_transformers(ep, adds_to_one, tmp_path, 
 
     script = lambda models, batches: greedy_ppo(models, batches, after)  # noqa: E731
     monkeypatch.setitem(RUNNABLE, "ppo", replace(RUNNABLE["ppo"], script=script))
-    made = over_experts(colocated("ppo", (1, 1, 2), generation=(1, 2)), ep)
+    made = over(colocated("ppo", (1, 1, 2), generation=(1, 2)), ep=ep)
     run(job("ppo", minibatches=2), made, settings(weights, launcher="ray", engines=MEGATRON_VLLM), tmp_path, ITERATIONS)
     assert checked == [[True, True]] * ITERATIONS
+
+
+def saved_whole(weights, folder):
+    """A folder with the weights that the run draws first."""
+    arch = read_architecture(str(weights))
+    read = reader_of(arch, str(weights), settings(weights).seed)
+    tensors = arch.tensors().values()
+    write_folder(folder, weights, {t.name: read(t, tuple((0, n) for n in t.shape)).clone() for t in tensors})
+    return str(folder)
+
+
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_drafts_are_those_of_the_plan_and_are_counted(apart, weights, tmp_path, monkeypatch):
+    """The first policy drafts for all later ones: no transition touches it, and tokens stay the policy's own."""
+    seen = []
+    script = lambda models, batches: watched(models, batches, tmp_path, seen)  # noqa: E731
+    monkeypatch.setitem(RUNNABLE, "grpo", replace(RUNNABLE["grpo"], script=script))
+    made = colocated("grpo", (1, 2, 1), generation=(1, 2))
+    made = (generating_apart(made, (1, 1, 1)) if apart else made).model_copy(update={"draft_tokens": 2})
+    facts = job("grpo", prompts=4, samples=2, response=6, minibatches=2)
+    facts = replace(facts, speculation=Speculation((0.5, 0.4, 0.3), read_architecture(str(weights)).shape))
+    asked = settings(weights, launcher="ray", engines=MEGATRON_VLLM)
+    draft = saved_whole(weights, tmp_path / "draft")
+    asked = asked.model_copy(update={"weights": {**asked.weights, "draft": draft}})
+    timelines = run(facts, made, asked, tmp_path, ITERATIONS)
+    for i, (batch, greedy) in enumerate(seen):
+        folder = tmp_path / f"version-{i}"
+        expected = greedy_of_transformers(folder, batch["prompts"], batch["prompt_mask"], 6)
+        assert greedy["responses"].tolist() == expected
+        assert torch.allclose(batch["log_probs"], log_probs_of_transformers(folder, batch), atol=1e-4)
+    for timeline in timelines:
+        (counts,) = [span.counts for span in timeline.spans if span.call == "generate_sequences"]
+        assert counts.draft_steps >= counts.drafts_kept[0] >= counts.drafts_kept[1]
+        assert len(counts.drafts_kept) == 2 and counts.draft_steps > 0
 
 
 def watched(models, batches, folder, seen):
@@ -250,8 +296,6 @@ def test_a_pool_that_generates_has_the_weights_that_its_responses_name(case, wei
 
 def assert_everybody_got_the_model(timeline, weights, num_receivers):
     """What all that train send is the model together, and reaches every rank that generates."""
-    from executor.weights.architecture import read_architecture
-
     counts = {span.pool: span.counts for span in timeline.spans if span.call == "transition"}
     sizes = [math.prod(tensor.shape) for tensor in read_architecture(str(weights)).tensors().values()]
     assert counts["A"].bytes_out >= 4 * sum(sizes)

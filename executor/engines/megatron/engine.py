@@ -10,23 +10,24 @@ import torch.distributed as dist
 
 from executor.checkpoint.shards import EngineState, on_host
 from executor.checks import require_equal_stored
-from executor.collectives import CommClock, join_world, make_groups
+from executor.collectives import CommClock, join_world, make_groups, sum_out
 from executor.engines.layout_state import Held, chunks_to_read, chunks_to_write
 from executor.engines.megatron.session import ParallelSizes, megatron_session
 from executor.engines.native.heads import log_probs_and_entropy
 from executor.engines.offload import HostMemory, OnHost, spans_of
 from executor.engines.saving import save_model
 from executor.records import WeightsMoved
-from executor.rl.packing import in_order, lengths_of, pack, spans
+from executor.rl.context_parallel import chunks_of_sequence, part_of
+from executor.rl.packing import in_order, lengths_of, pack, padded_lengths, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
 from executor.weights.checkpoint import fill, reader_of
 from executor.weights.megatron_layout import MegatronLayout
 from profiles.errors import InputError
-from simulator.plan.groups import training_coordinates
+from simulator.plan.groups import copy_of_weights, training_coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tensordict import TensorDict
 
@@ -95,7 +96,8 @@ class MegatronEngine(OnHost):
             device=self.device,
         )
         self.modules = [
-            m.to(device=self.device, dtype=self.dtype) for m in build_chunks(self.arch, self.layout, self.config)
+            m.to(device=self.device, dtype=self.dtype)
+            for m in build_chunks(self.arch, self.layout, self.config, self.groups.cp)
         ]
         self.chunks: list[Any] = self.modules
 
@@ -127,9 +129,9 @@ class MegatronEngine(OnHost):
         return WeightsMoved()
 
     def check_replicas(self) -> None:
-        """Compare the copies that data-parallel ranks hold; ``UnequalWeightsError``. Every rank calls this."""
+        """Compare the copies of data and context parallel ranks; ``UnequalWeightsError``. Every rank calls this."""
         with self.present():
-            require_equal_stored(self.layout, self.identity.rank, self.tensors(), self.groups.dp)
+            require_equal_stored(self.layout, self.identity.rank, self.tensors(), self.groups.copies)
 
     def save(self, folder: str) -> None:
         """Write the model in Hugging Face layout; every rank calls this."""
@@ -140,10 +142,9 @@ class MegatronEngine(OnHost):
         if self.optimizer is None:
             return EngineState()
         degrees, rank = self.degrees, self.identity.rank
-        alike = range(degrees.num_ranks)
+        alike: Sequence[int] = range(degrees.num_ranks)
         if self.cuts_states:
-            replica = training_coordinates(rank, degrees)[2]
-            alike = range(replica * degrees.p * degrees.t, (replica + 1) * degrees.p * degrees.t)
+            alike = [other for other in alike if copy_of_weights(other, degrees) == copy_of_weights(rank, degrees)]
         with self.session(), self.host.present("parameters", "optimizer"):
             chunks = on_host(chunks_to_write(self.layout, rank, self._held(), alike))
         return EngineState(chunks, {"optimizer_steps": self.num_steps})
@@ -169,10 +170,10 @@ class MegatronEngine(OnHost):
         return self._forward(batch, lambda logits, micro: self._policy_outputs(logits, micro, temperature)[0])
 
     def values(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, _values_at)
+        return self._forward(batch, self._values_at)
 
     def scores(self, batch: TensorDict) -> torch.Tensor | None:
-        return self._forward(batch, lambda scores, micro: scores[micro.last, 0].float())
+        return self._forward(batch, self._scores_at)
 
     def update(self, terms: tuple[LossTerm, ...]) -> dict[str, float] | None:
         sums: dict[str, torch.Tensor] = {}
@@ -233,22 +234,23 @@ class MegatronEngine(OnHost):
     def _micros(self, rows: TensorDict, first: int) -> list[Packed]:
         """Micro-batches: of one size for the stages of a pipeline; for ranks that share experts of one number, too."""
         degrees, lengths = self.degrees, lengths_of(rows)
-        parts = spans(lengths, self.spec.micro_batch, self.spec.token_budget)
-        num, widest = len(parts), max(sum(lengths[i] for i in part) for part in parts)
+        each = chunks_of_sequence(degrees.c)
+        parts, padded = spans(lengths, self.spec.micro_batch, self.spec.token_budget), padded_lengths(rows, each)
+        num, widest = len(parts), max(sum(padded[i] for i in part) for part in parts)
         if self.options.ep > 1:
             most = torch.tensor([num, widest]).to(self.device, non_blocking=True)
             num, widest = self.groups.dp.all_reduce(most, op=dist.ReduceOp.MAX).tolist()
             parts = spans(lengths, self.spec.micro_batch, self.spec.token_budget, num)  # shorter, if it had fewer
         if self.options.vpp > 1:
             num = -(-num // degrees.p) * degrees.p
-        multiple = degrees.t if self.config.sequence_parallel else 1
+        multiple = each * (degrees.t if self.config.sequence_parallel else 1)
         size = widest if degrees.p > 1 or self.options.ep > 1 else 0
-        micros = pack(rows, first, parts, multiple=multiple, size=size, num=num)
-        return [micro.to(self.device) for micro in micros]
+        micros = pack(rows, first, parts, multiple=multiple, size=size, num=num, each=each)
+        return [part_of(micro, self.groups.cp.index, self.groups.cp.size).to(self.device) for micro in micros]
 
     def _outputs(self, logits: torch.Tensor, term: LossTerm, micro: Packed) -> dict[str, torch.Tensor]:
         if self.spec.value_head:
-            return {"values": _values_at(logits, micro)}
+            return {"values": self._values_at(logits, micro)}
         log_probs, entropy = self._policy_outputs(logits, micro, term.temperature)
         return {"log_probs": log_probs, "entropy": entropy}
 
@@ -262,12 +264,23 @@ class MegatronEngine(OnHost):
             padded = torch.arange(begin, begin + logits.shape[-1], device=logits.device) >= self.arch.vocab
             before = before.masked_fill(padded, -1e30)
         log_probs, entropy = log_probs_and_entropy(before, micro.targets, self.groups.tp, temperature)
-        return micro.spread(log_probs), micro.spread(entropy)
+        return self._joined(micro.spread(log_probs)), self._joined(micro.spread(entropy))
 
+    def _values_at(self, scores: torch.Tensor, micro: Packed) -> torch.Tensor:
+        """Values ``[b, R]`` from the score of every token ``[N / c, 1]``."""
+        return self._joined(micro.spread(scores[micro.before, 0].float()))
 
-def _values_at(scores: torch.Tensor, micro: Packed) -> torch.Tensor:
-    """Values ``[b, R]`` from the score of every token ``[N, 1]``."""
-    return micro.spread(scores[micro.before, 0].float())
+    def _scores_at(self, scores: torch.Tensor, micro: Packed) -> torch.Tensor:
+        """The score ``[b]`` of each row's last token."""
+        found = scores[micro.last.clamp(min=0), 0].float()
+        return self._joined(torch.where(micro.last >= 0, found, 0.0))
+
+    def _joined(self, found: torch.Tensor) -> torch.Tensor:
+        """What ranks that share sequences found, each zero where another rank has the token.
+
+        All of them then take the whole loss, and each the gradients of its own tokens: those add up like any copies'.
+        """
+        return sum_out(found, self.groups.cp)
 
 
 def require_installed() -> None:

@@ -34,6 +34,7 @@ MEGATRON_CORE = TrainingEntry(
         scores=True,
         offload=True,
         interleaved_pipeline=True,
+        context_parallel=True,
         expert_parallel=True,
         mixtures=True,
     ),

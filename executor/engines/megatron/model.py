@@ -20,11 +20,12 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from executor.engines.attention import packed_attention
+from executor.engines.attention import packed_attention, shared_attention
 from executor.engines.native.decoder import rms_norm
 from executor.engines.rotary import frequencies
 
 if TYPE_CHECKING:
+    from executor.collectives import Group
     from executor.weights.architecture import Architecture
     from executor.weights.megatron_layout import MegatronLayout
     from simulator.plan.plan import Recompute
@@ -51,18 +52,25 @@ def one_kernel_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.
 
 
 class PackedAttention(torch.nn.Module):
-    """Core attention by torch's fused kernels (flash attention on GPUs), one sequence after another, without a mask."""
+    """Core attention by torch's fused kernels (flash attention on GPUs), one sequence after another, without a mask.
 
-    def __init__(self, softmax_scale: float | None = None, **_: Any) -> None:
+    Ranks of ``context`` share each sequence.
+    """
+
+    def __init__(self, context: Group, softmax_scale: float | None = None, **_: Any) -> None:
         super().__init__()
-        self.scale = softmax_scale
+        self.context, self.scale = context, softmax_scale
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, packed_seq_params: Any, **__: Any
     ) -> torch.Tensor:
-        """``[N, heads, D]`` each, or ``[N, 1, heads, D]``, to ``[N, 1, heads x D]``."""
+        """``[N, heads, D]`` each, or ``[N, 1, heads, D]``, to ``[N, 1, heads x D]``: of this rank's tokens."""
         q, k, v = (x.reshape(x.shape[0], *x.shape[-2:]) for x in (query, key, value))
-        return packed_attention(q, k, v, packed_seq_params.lengths, self.scale).flatten(1)[:, None]
+        if self.context.size > 1:
+            found = shared_attention(q, k, v, packed_seq_params.lengths, self.context, self.scale)
+        else:
+            found = packed_attention(q, k, v, packed_seq_params.lengths, self.scale)
+        return found.flatten(1)[:, None]
 
 
 class ScoreHead(torch.nn.Module):
@@ -130,6 +138,7 @@ def transformer_config(
         attention_dropout=0.0,
         tensor_model_parallel_size=degrees.t,
         pipeline_model_parallel_size=degrees.p,
+        context_parallel_size=degrees.c,
         virtual_pipeline_model_parallel_size=layout.vpp if layout.vpp > 1 else None,
         sequence_parallel=(sequence_parallel or arch.num_experts > 0) and degrees.t > 1,
         params_dtype=dtype,
@@ -170,8 +179,13 @@ def _expert_settings(arch: Architecture, layout: MegatronLayout, device: torch.d
     }
 
 
-def build_chunks(arch: Architecture, layout: MegatronLayout, config: TransformerConfig) -> list[GPTModel]:
-    """The model chunks of this rank, in Megatron's parallel state; their weights are not set yet."""
+def build_chunks(
+    arch: Architecture, layout: MegatronLayout, config: TransformerConfig, context: Group
+) -> list[GPTModel]:
+    """The model chunks of this rank, in Megatron's parallel state; their weights are not set yet.
+
+    Ranks of ``context`` share sequences.
+    """
     chunks = []
     for i in range(layout.vpp):
         stage = i if layout.vpp > 1 else None
@@ -180,7 +194,7 @@ def build_chunks(arch: Architecture, layout: MegatronLayout, config: Transformer
         num_layers = len(layout.layers(parallel_state.get_pipeline_model_parallel_rank(), i))
         model = GPTModel(
             config,
-            _block_spec(arch, num_layers),
+            _block_spec(arch, num_layers, context),
             layout.padded_vocab,
             arch.max_length,
             pre_process=first,
@@ -225,12 +239,12 @@ def _mark_cut(model: GPTModel) -> None:
                     parameter.partition_stride = 2 if path.endswith("linear_fc1") else 1  # gate and up, cut apart
 
 
-def _block_spec(arch: Architecture, num_layers: int) -> TransformerBlockSubmodules:
+def _block_spec(arch: Architecture, num_layers: int, context: Group) -> TransformerBlockSubmodules:
     layer = get_gpt_layer_local_spec(
         num_experts=arch.num_experts or None, moe_grouped_gemm=False, qk_layernorm=arch.qk_norm, normalization="RMSNorm"
     )
-    parts = layer.submodules
-    vars(parts.self_attention.submodules).update(core_attention=PackedAttention)
+    parts, attention = layer.submodules, ModuleSpec(PackedAttention, params={"context": context})
+    vars(parts.self_attention.submodules).update(core_attention=attention)
     parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
     if arch.qk_norm:
         parts.self_attention.submodules.q_layernorm = RMSNorm

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def cuts_states(spec: ModelSpec, degrees: Degrees) -> bool:
-    """Whether data-parallel ranks divide the optimizer's states among them."""
-    return spec.zero_stage >= 1 and degrees.d > 1
+    """Whether ranks with equal weights, data and context parallel, divide the optimizer's states among them."""
+    return spec.zero_stage >= 1 and degrees.d * degrees.c > 1
 
 
 def wrap(

@@ -42,7 +42,7 @@ def run_passes(
         data_iterator=iterators if len(chunks) > 1 else iterators[0],
         model=chunks if len(chunks) > 1 else chunks[0],
         num_microbatches=len(micros),
-        seq_length=micros[0].tokens.shape[1],
+        seq_length=sum(micros[0].lengths),  # whole: Megatron takes the share of a context-parallel rank of it
         micro_batch_size=1,
         forward_only=not train,
         collect_non_loss_data=not train,

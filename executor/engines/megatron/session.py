@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from simulator.plan.groups import Degrees
 
 RANK_ORDER = "tp-cp-ep-pp-dp"
-"""Tensor parallel fastest, data parallel slowest, as ``simulator.plan.groups`` has it; Megatron's default differs."""
+"""Tensor parallel fastest, context parallel next, data parallel slowest, as ``simulator.plan.groups`` has it.
+
+Megatron's default differs.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,18 @@ class ParallelSizes:
     d: int
     vpp: int = 1
     ep: int = 1
+    c: int = 1
 
     @staticmethod
     def of(degrees: Degrees, vpp: int = 1, ep: int = 1) -> ParallelSizes:
-        return ParallelSizes(degrees.t, degrees.p, degrees.d, vpp, ep)
+        return ParallelSizes(degrees.t, degrees.p, degrees.d, vpp, ep, degrees.c)
+
+    @property
+    def expert_t(self) -> int:
+        """Tensor-parallel size of experts: the model's own, and ``t x c`` where pipeline stages follow context
+        parallelism, which no mixture has here. Megatron wants stages of experts and of the rest to be the same ranks.
+        """  # noqa: D205
+        return self.t * self.c if self.p > 1 else self.t
 
 
 _STATES: dict[ParallelSizes, dict[str, Any]] = {}
@@ -71,7 +82,9 @@ def _make(sizes: ParallelSizes) -> None:
         sizes.t,
         sizes.p,
         sizes.vpp if sizes.vpp > 1 else None,
+        context_parallel_size=sizes.c,
         expert_model_parallel_size=sizes.ep,
+        expert_tensor_parallel_size=sizes.expert_t,
         order=RANK_ORDER,
         create_gloo_process_groups=False,
     )

@@ -22,6 +22,7 @@ from executor.engines.native.transition import Transition, in_place_plan
 from executor.engines.offload import HostMemory, OnHost
 from executor.engines.rotary import require_length
 from executor.engines.saving import save_model
+from executor.records import Drafted
 from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import EMBEDDING, SCORE
@@ -186,6 +187,9 @@ class TorchNativeEngine(OnHost):
         self.to_generation()
         assert self._generating is not None, "the transition makes it"
         return generate_waves(self._generating, batch, sampling, self.spec)
+
+    def drafted(self) -> Drafted:
+        return Drafted()
 
     def _stages(self, replica: Replica, recompute: str = "none") -> Stages:
         def run(entering: torch.Tensor, micro: Packed) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 from executor.collectives import make_groups
 from executor.engines.native.generation import generate_waves
 from executor.engines.native.replica import Replica, generation_slice
+from executor.records import Drafted
 from executor.weights.native_layout import NativeLayout
 
 if TYPE_CHECKING:
@@ -56,3 +57,6 @@ class NativeGenerator:
         piece = generation_slice(self.rank, self.degrees)
         replica = Replica(self.arch, piece, self.groups.gen_tp, self.groups.gen_pp, self._weights)
         return generate_waves(replica, batch, sampling, self.spec)
+
+    def drafted(self) -> Drafted:
+        return Drafted()

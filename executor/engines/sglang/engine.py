@@ -20,6 +20,7 @@ import torch
 
 from executor.engines.start_memory import memory_share
 from executor.memory import note_peak_memory
+from executor.records import Drafted
 from executor.weights.architecture import read_config
 from executor.weights.native_layout import NativeLayout
 from profiles.errors import InputError
@@ -161,6 +162,9 @@ class SglangEngine:
             return_logprob=True,
         )
         return TensorDict(_columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
+
+    def drafted(self) -> Drafted:
+        return Drafted()
 
     def stop(self) -> None:
         """End its processes."""

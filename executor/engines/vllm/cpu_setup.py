@@ -24,15 +24,28 @@ def patch_vllm() -> None:
     """Plain weights in place of oneDNN's packed ones, so that shards can be written; gloo in place of shared memory.
 
     The shared memory's name has no run id: an actor that was killed leaves it behind, and the next engine fails.
+    Temperatures, top-p and top-k of drafted tokens are spread by torch: vLLM's own way fills a copy of integers, and
+    tokens are then drawn by what happened to lie in memory.
     """
     if torch.cuda.is_available():
         return
     import vllm._custom_ops as custom_ops
+    import vllm.v1.sample.rejection_sampler as rejection_sampler
     from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicator
 
     custom_ops._supports_onednn = False  # noqa: SLF001
     _remember_packing()
+    setattr(rejection_sampler, "expand_batch_to_tokens", spread_over_drafts)  # noqa: B010
     setattr(CpuCommunicator, "_all_group_ranks_share_shm_group_name", lambda _self: False)  # noqa: B010
+
+
+def spread_over_drafts(
+    values: torch.Tensor, ends: torch.Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+) -> torch.Tensor:
+    """A value for each drafted token from one for each sequence, whose tokens end before ``ends`` of ``num_tokens``."""
+    counts = torch.diff(ends, prepend=ends.new_zeros(1)).long()
+    found = values.repeat_interleave(counts, output_size=num_tokens)
+    return torch.where(found == replace_from, found.new_tensor(replace_to), found)
 
 
 _PACKINGS: set[str] = set()

@@ -21,8 +21,10 @@ from executor.engines.vllm.adapters import (
 )
 from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
 from executor.engines.vllm.cuda_setup import CUDA_ENVIRONMENT, cuda_settings
+from executor.engines.vllm.drafts import DraftCounter, draft_architecture, draft_settings, load_draft
 from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine
 from executor.engines.vllm.samples import columns, requests, seeds_are_free
+from executor.records import Drafted
 from executor.weights.architecture import read_config
 from executor.weights.vllm_layout import VllmLayout
 from profiles.errors import InputError, NotYetError
@@ -31,6 +33,7 @@ from simulator.plan.groups import generation_coordinates, generation_order
 if TYPE_CHECKING:
     from tensordict import TensorDict
 
+    from executor.engines.model_spec import DraftSpec
     from executor.engines.vllm.memory import EngineMemory
     from executor.rl.sampling import Sampling
     from executor.weights.architecture import Architecture
@@ -55,11 +58,13 @@ ENVIRONMENT = {
 @dataclass(frozen=True)
 class VllmOptions:
     """``max_num_seqs`` sequences of a replica run at once. ``kv_cache_bytes`` of a rank; 0 leaves it to vLLM (GPU) or
-    takes ``CPU_KV_BYTES``. ``max_length`` of prompt and response together, 0 for the model's own."""  # noqa: D205, D209
+    takes ``CPU_KV_BYTES``. ``max_length`` of prompt and response together, 0 for the model's own. ``draft`` writes
+    tokens ahead."""  # noqa: D205, D209
 
     max_num_seqs: int = 256
     kv_cache_bytes: int = 0
     max_length: int = 0
+    draft: DraftSpec | None = None
 
 
 class VllmEngine:
@@ -73,12 +78,17 @@ class VllmEngine:
         self.rank, self.degrees, self.arch, self.path, self.dtype = rank, degrees, arch, path, dtype
         self.options = options
         self.layout = VllmLayout(arch, degrees)
+        self._draft_arch: Architecture | None = None
+        self._counter: DraftCounter | None = None
+        self._drafted = Drafted()
 
     def load(self) -> None:
         """Make the engine with blank weights; ``InputError`` if vLLM refuses the model or the KV budget."""
         require_installed()
         if self.arch.rope_type == "dynamic":
             raise NotYetError("dynamic rotary scaling cannot run on vLLM: it scales all lengths, trainers long ones")
+        if self.options.draft is not None:
+            self._draft_arch = draft_architecture(self.options.draft, self.arch)
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         prepare_environment()
@@ -96,6 +106,9 @@ class VllmEngine:
         has = self.arch.adapters
         self._slot: Any = occupy_slot(self._llm, self.arch, has, self.path) if has is not None else None
         self._worker: Any = self._llm.collective_rpc(lambda worker: worker)[0]
+        if self.options.draft is not None:
+            load_draft(self._runner.get_draft_model(), self.options.draft)
+            self._counter = DraftCounter(self._llm)
         if self.degrees.pg > 1 and not torch.cuda.is_available():
             self._runner.profile_run()  # on CPU stages meet once before the first batch, or the first one asserts
         self._require_known_tensors()
@@ -134,20 +147,24 @@ class VllmEngine:
             "seed": 0,
             "disable_custom_all_reduce": True,
             **(adapter_settings(self.arch.adapters) if self.arch.adapters is not None else {}),
+            **(draft_settings(self.options.draft, self.degrees.tg) if self.options.draft is not None else {}),
             **memory,
         }
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of this rank's generation shard."""
-        return sum(stored.numel for stored in self.layout.stored(self.rank)) * self.dtype.itemsize
+        """Bytes of this rank's generation shard, and of its part of the model that drafts."""
+        drafting = self._draft_arch.shape.num_params // self.degrees.tg if self._draft_arch is not None else 0
+        return (sum(stored.numel for stored in self.layout.stored(self.rank)) + drafting) * self.dtype.itemsize
 
     def _most_kv_bytes(self, max_length: int) -> int:
         """KV cache of this rank for as many sequences as may run, each at its longest; more would never be used."""
-        arch, degrees = self.arch, self.degrees
-        stage = generation_coordinates(self.rank, degrees)[1]
-        heads = max(arch.num_kv_heads // degrees.tg, 1)
-        token_bytes = 2 * len(self.layout.layers(stage)) * heads * arch.head_dim * self.dtype.itemsize
+        stage = generation_coordinates(self.rank, self.degrees)[1]
+        models = [(self.arch, len(self.layout.layers(stage)))]
+        if self._draft_arch is not None:
+            models.append((self._draft_arch, self._draft_arch.num_layers))
+        heads = [layers * max(arch.num_kv_heads // self.degrees.tg, 1) * arch.head_dim for arch, layers in models]
+        token_bytes = 2 * sum(heads) * self.dtype.itemsize
         blocks = -(-max_length // KV_BLOCK_TOKENS) + 1  # and one that vLLM keeps empty
         return self.options.max_num_seqs * blocks * KV_BLOCK_TOKENS * token_bytes
 
@@ -212,7 +229,14 @@ class VllmEngine:
             alone = seeds_are_free(self._llm) or not torch.cuda.is_available()
         prompts, params = requests(batch, sampling, own_seeds=alone)
         outputs = self._llm.generate(prompts, params, use_tqdm=False, lora_request=self._slot)
+        if self._counter is not None:
+            self._drafted = self._counter.take()
         return TensorDict(columns(outputs, sampling.max_tokens), batch_size=batch.batch_size)
+
+    def drafted(self) -> Drafted:
+        """Drafts of the last call, once."""
+        found, self._drafted = self._drafted, Drafted()
+        return found
 
     def stop(self) -> None:
         """End the engine; its message queues in shared memory go with it."""

@@ -23,14 +23,15 @@ def _layout(arch: Architecture, degrees: Degrees) -> Layout:
 def _generator(setup: GeneratorSetup) -> GenerationEngine:
     from executor.engines.vllm.engine import VllmEngine, VllmOptions
 
-    spec, options = setup.spec, VllmOptions(setup.spec.max_num_seqs, setup.spec.kv_cache_bytes, setup.max_length)
+    spec = setup.spec
+    options = VllmOptions(spec.max_num_seqs, spec.kv_cache_bytes, setup.max_length, spec.draft)
     return VllmEngine(setup.identity.rank, setup.degrees, setup.arch, spec.path, setup.dtype, options)
 
 
 VLLM = GenerationEntry(
     "vllm",
     "vllm",
-    Capabilities(generates=True, mixtures=True, adapters=True, adapters_tensor_parallel=True),
+    Capabilities(generates=True, mixtures=True, adapters=True, adapters_tensor_parallel=True, drafts=True),
     _layout,
     _generator,
     priced_as="vllm",

@@ -19,7 +19,7 @@ from executor.records import Identity
 from executor.rl.loss_terms import LossTerm
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import read_architecture
-from simulator.plan.groups import Degrees
+from simulator.plan.groups import Degrees, training_coordinates
 from tests.executor.plans import TINY
 from tests.executor.rounds import likelihood, rows
 
@@ -35,7 +35,7 @@ MOE = {
     "moe_intermediate_size": 64,
 }
 TIED = {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True, "vocab_size": 20}
-CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, what Megatron's layout says besides
+CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, what Megatron's layout has besides
     "llama": (
         {},
         "fp32",
@@ -45,6 +45,7 @@ CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, w
             ("native", (2, 2, 1), 0, {}),
             ("megatron", (2, 1, 2), 0, {"vpp": 2}),
             ("fsdp", (1, 1, 4), 3, {}),
+            ("megatron", (1, 1, 2), 1, {"c": 2}),
             ("native", (1, 1, 4), 1, {}),
             ("fsdp", (1, 2, 2), 3, {}),
         ],
@@ -57,13 +58,19 @@ CASES = {  # config, type, and a ring of engines: kind, (p, t, d), ZeRO stage, w
             ("native", (2, 1, 2), 1, {}),
             ("fsdp", (1, 1, 4), 3, {}),
             ("megatron", (2, 1, 2), 1, {}),
+            ("megatron", (2, 1, 1), 1, {"c": 2}),
             ("fsdp", (1, 4, 1), 3, {}),
         ],
     ),
     "moe": (
         MOE,
         "fp32",
-        [("megatron", (1, 1, 4), 1, {"ep": 2}), ("megatron", (1, 2, 2), 0, {}), ("megatron", (2, 2, 1), 1, {})],
+        [
+            ("megatron", (1, 1, 2), 1, {"c": 2, "ep": 2}),
+            ("megatron", (1, 1, 4), 1, {"ep": 2}),
+            ("megatron", (1, 2, 2), 0, {}),
+            ("megatron", (2, 2, 1), 1, {}),
+        ],
     ),
     "bf16": (
         {},
@@ -80,15 +87,16 @@ def built(path, dtype, rank, kind, degrees, zero, options):
     p, t, d = degrees
     adam = OptimizerConfig(1e-2, max_grad_norm=0.5)
     spec = ModelSpec(path, dtype=dtype, optimizer=adam, micro_batch=2, zero_stage=zero)
-    given = (Identity("A", rank, p * t * d), "", Degrees(p, t, d, p, t), spec)
+    degrees = Degrees(p, t, d, p, t, options.get("c", 1))
+    given = (Identity("A", rank, degrees.num_ranks), "", degrees, spec)
     if kind == "megatron":
-        return MegatronEngine(*given, LayoutOptions(**options))
+        return MegatronEngine(*given, LayoutOptions(**{name: n for name, n in options.items() if name != "c"}))
     return TorchNativeEngine(*given) if kind == "native" else FsdpEngine(*given)
 
 
-def step(engine, rank, degrees):
-    p, t, d = degrees
-    part, first = sequences_of(rows().split(8 // d)[rank // (p * t)])
+def step(engine, rank):
+    dp = training_coordinates(rank, engine.degrees)[2]
+    part, first = sequences_of(rows().split(8 // engine.degrees.d)[dp])
     return engine.update((LossTerm(part, first, likelihood),))
 
 
@@ -111,9 +119,9 @@ def on_ranks(rank, paths, folder):
             engine = built(paths[case], dtype, rank, *made)
             engine.load()
             for _ in range(2):
-                step(engine, rank, made[1])
+                step(engine, rank)
             counters, sizes = written(engine, rank, folder / case / f"{i}-written")
-            expected = step(engine, rank, made[1])
+            expected = step(engine, rank)
             other = ring[(i + 1) % len(ring)]
             reader = built(paths[case], dtype, rank, *other)
             reader.load()
@@ -121,7 +129,7 @@ def on_ranks(rank, paths, folder):
                 lambda chunks, i=i, case=case: read_shards(folder / case / f"{i}-written", chunks), counters
             )
             again, _ = written(reader, rank, folder / case / f"{i}-again")
-            found[case, i] = counters, again, sizes, expected, step(reader, rank, other[1])
+            found[case, i] = counters, again, sizes, expected, step(reader, rank)
     return found
 
 

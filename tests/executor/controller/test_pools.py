@@ -12,6 +12,7 @@ from executor.controller.pools import (
     require_kinds,
     require_supported,
     resource_pools,
+    scoring_degrees_of,
 )
 from profiles.errors import InfeasibleError, InputError, NotYetError
 from simulator.plan.groups import Degrees
@@ -72,6 +73,18 @@ def test_degrees_of_training_and_generation():
     entry = colocated("ppo", (2, 2, 1), generation=(1, 2)).role("actor")
     assert degrees_of(entry, 4) == Degrees(2, 2, 1, 1, 2)
     assert degrees_of(colocated("ppo", (2, 2, 1)).role("critic"), 4) == Degrees(2, 2, 1, 2, 2)
+
+
+def test_context_ranks_fill_a_pool_with_the_others():
+    entry = colocated("ppo", (1, 2, 2), generation=(1, 1)).role("actor")
+    shared = entry.training.model_copy(update={"dp": 1, "cp": 2})
+    scores = entry.model_copy(update={"training": shared, "inference": entry.training})
+    assert degrees_of(scores, 4) == Degrees(1, 2, 1, 1, 1, c=2)
+    assert scoring_degrees_of(scores) == Degrees(1, 2, 2, 1, 2)
+    alone = entry.model_copy(update={"training": None, "generation": None, "inference": shared})
+    assert degrees_of(alone, 8) == Degrees(1, 2, 2, 1, 2, c=2)
+    with pytest.raises(InputError, match=r"actor: dp 1 x tp 2 x pp 1 x cp 2 does not fill pool A of 8 devices"):
+        degrees_of(scores, 8)
 
 
 def test_a_layout_must_fill_its_pool():

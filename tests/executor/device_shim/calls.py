@@ -20,6 +20,7 @@ from megatron.core.models.common.embeddings import rope_utils
 from tensordict import TensorDict
 
 from executor import collectives
+from executor.engines import attention
 from executor.engines.disaggregated import ReceivingEngine, SendingEngine
 from executor.engines.entry import PLAIN
 from executor.engines.fsdp import engine as fsdp
@@ -176,6 +177,7 @@ CASES = {
     "fsdp2, tensor parallel": ("fsdp2", Degrees(1, 2, 2, 1, 1), 0, {}),
     "fsdp2 critic": ("fsdp2", Degrees(1, 1, 4, 1, 1), 0, {"value_head": True}),
     "megatron-core, last stage": ("megatron-core", Degrees(2, 2, 2, 2, 2), 7, {}),
+    "megatron-core, context parallel": ("megatron-core", Degrees(1, 2, 2, 1, 1, 2), 2, {}),
     "megatron-core critic": ("megatron-core", Degrees(1, 1, 2, 1, 1), 0, {"value_head": True}),
     "fsdp2 beside vllm": (hybrid_case, Degrees(1, 1, 4, 1, 2), 0, {"training": "fsdp2"}),
     "megatron-core beside vllm": (hybrid_case, Degrees(1, 2, 2, 1, 1), 0, {"training": "megatron-core"}),
@@ -200,13 +202,15 @@ def measured(path):
     cpu_shim.STAND_IN = torch.device(NAME)
     cpu_shim._synchronize = host_waits  # noqa: SLF001
     passes.packed_params = with_values(passes.packed_params)
+    attention.causal_lower_right = with_values(attention.causal_lower_right)  # a name for a mask, not a tensor
     theirs = rope_utils._apply_rotary_pos_emb_thd  # noqa: SLF001
     rope_utils._apply_rotary_pos_emb_thd = lambda t, ends, *rest, **named: theirs(  # noqa: SLF001
         t, with_values(ends.numpy)(), *rest, **named
     )
     for engine in (native, fsdp, megatron):  # what the host does with a batch it does with values
-        for name in ("sequences_of", "lengths_of", "pack"):
-            setattr(engine, name, with_values(getattr(engine, name)))
+        for name in ("sequences_of", "lengths_of", "padded_lengths", "pack", "part_of"):
+            if hasattr(engine, name):
+                setattr(engine, name, with_values(getattr(engine, name)))
     for name, (_, degrees, rank, _) in CASES.items():
         collectives._HANDLES.clear()  # noqa: SLF001
         session._STATES.clear()  # noqa: SLF001

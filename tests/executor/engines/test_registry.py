@@ -10,6 +10,7 @@ from executor.controller.models import engine_of
 from executor.engines.entry import Capabilities, GenerationEntry
 from executor.engines.registry import GENERATION, TRAINING
 from executor.engines.support import require_engines_run
+from executor.records import Drafted
 from executor.run import run
 from executor.weights.checksum import require_generated
 from executor.weights.native_layout import NativeLayout
@@ -58,6 +59,9 @@ class Parrot:
             "log_probs": torch.zeros(shape),
         }
         return TensorDict(columns, batch_size=batch.batch_size)
+
+    def drafted(self):
+        return Drafted()
 
 
 def layout(arch, degrees):

@@ -49,7 +49,8 @@ def generating(**changes) -> Plan:
 @pytest.mark.parametrize(
     ("plan", "engines", "reason"),
     [
-        (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; Megatron-Core's needs Transformer Engine"),
+        (changed(cp=2), NATIVE, "actor: cp 2 cannot run yet on torch-native; megatron-core has it"),
+        (changed(cp=2), FSDP, "actor: cp 2 cannot run yet on fsdp2; megatron-core has it"),
         (changed(vpp=2), NATIVE, "vpp 2 cannot run yet on torch-native; megatron-core has it"),
         (generating(ep=2), NATIVE, "actor: generation ep 2 cannot run yet on torch-native"),
         (generating(attention_dp=2), NATIVE, "actor: generation attention_dp 2 cannot run yet"),
@@ -94,7 +95,6 @@ def test_adapters_are_refused_where_they_cannot_run(plan, engines, reason):
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
-        (changed(cp=2), "cp 2 cannot run yet on megatron-core; Megatron-Core's needs Transformer Engine"),
         (changed(zero_stage=2), "zero_stage 2 cannot run on megatron-core; 0 and 1 do, 3 on fsdp2"),
         (changed((2, 1, 1), ep=2), "ep 2 with pp 2 cannot run yet on megatron-core"),
         (changed(vpp=2), "actor: vpp 2 of megatron-core interleaves"),
@@ -216,6 +216,15 @@ def test_the_general_way_is_said_with_its_cost():
     assert "does not nest" in note
     assert "MB a rank in each transition" in note
     assert transition_note(colocated("grpo", (1, 1, 2), generation=(1, 1)), general) is None
+
+
+def test_a_mixture_with_context_parallelism_needs_one_stage(tmp_path):
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(EXPERTS))
+    settings = config(model, engines={"training": "megatron-core", "generation": "vllm"})
+    require_models_run(changed(cp=2), settings)
+    with pytest.raises(NotYetError, match="actor: 4 experts with cp 2 and pp 2 cannot run yet"):
+        require_models_run(changed((2, 1, 1), cp=2), settings)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,19 @@
 """Protects vLLM as a generation engine: memory comes and goes, samples follow their seeds and stop where they should,
-grouped samples share their prompt, and log-probs are those that the trainer computes.
+grouped samples share their prompt, log-probs are those that the trainer computes, and drafts change none of this.
 """
 
 import importlib.util
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from tensordict import TensorDict
 
 from benchmarks.rank_pool import run_on_ranks
-from executor.engines.model_spec import ModelSpec, OptimizerConfig
+from executor.engines.model_spec import DraftSpec, ModelSpec, OptimizerConfig
 from executor.engines.spec import EngineSpec
-from executor.records import Identity
+from executor.records import Drafted, Identity
 from executor.rl.sampling import Sampling
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
@@ -24,7 +25,9 @@ pytestmark = [
 ]
 PROMPT = 300
 """Tokens: more than one block of vLLM's cache on CPUs (128), or no prefix could be shared."""
-GROUPS, SAMPLES, RESPONSE = 2, 4, 8
+GROUPS, SAMPLES, RESPONSE = 2, 4, 9
+DRAFTED = 3
+"""Tokens a step; a response is one of the prompt's own pass, and two steps' if all drafts are kept."""
 
 
 def batch_of(first_uid=0):
@@ -36,11 +39,18 @@ def batch_of(first_uid=0):
     return TensorDict({"uid": uid, "prompts": prompts, "prompt_mask": mask}, batch_size=[len(prompts)])
 
 
-def watched(rank, path):
-    """One engine, since a process has one: everything that the tests look at."""
+def loaded(rank, path, draft=None):
+    """One engine, since a process has one."""
     spec = ModelSpec(path, optimizer=OptimizerConfig(1e-2), micro_batch=4, max_num_seqs=8, kv_cache_bytes=32 << 30)
+    spec = replace(spec, draft=draft)
     engine = EngineSpec(spec, "torch-native", "vllm").build(Identity("A", rank, 1), "", Degrees(1, 1, 1, 1, 1)).engine
     engine.load()
+    return engine
+
+
+def watched(rank, path, saved):
+    """Everything that the tests look at of an engine without drafts; its weights stay in ``saved``."""
+    engine = loaded(rank, path)
     vllm, batch, seen = engine.generator, batch_of(), {}
 
     hits, generate = [], vllm._llm.generate  # noqa: SLF001
@@ -84,15 +94,50 @@ def watched(rank, path):
     seen["held"]["scoring"] = held()
     engine.to_generation()
     seen["hits of new weights"] = (engine.generate(batch[:1], free), hits)[1][-1]
+    seen["drafted"] = vllm.drafted()
+    engine.to_training()
+    engine.save(saved)
     return seen
 
 
+def drafting(rank, path, saved):
+    """What tests look at of an engine for which a copy of the model drafts."""
+    engine = loaded(rank, path, DraftSpec(saved, DRAFTED))
+    batch, seen, drafted = batch_of(), {}, {}
+
+    def generate(name, sampling, rows=batch):
+        seen[name] = engine.generate(rows, sampling)
+        drafted[name] = engine.drafted()
+
+    generate("greedy", Sampling(RESPONSE, greedy=True))
+    warm = Sampling(RESPONSE, temperature=0.7, seed=1)
+    generate("sampled", warm)
+    generate("again", warm, batch.flip(0))
+    seen["asked again"] = engine.drafted()
+    generate("stopped", replace(warm, end_tokens=(5,)))
+    whole = TensorDict({**batch, **seen["sampled"]}, batch_size=batch.batch_size)
+    seen["recomputed"] = engine.log_probs(whole, warm.temperature)  # the engine's memory goes, and comes again
+    generate("after training", Sampling(RESPONSE, greedy=True))
+    return seen | {"drafted": drafted}
+
+
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
+def files(tmp_path_factory):
+    """A ``config.json``, and the folder for weights that are drawn by it."""
     file = tmp_path_factory.mktemp("model") / "config.json"
     changes = {"head_dim": 32, "max_position_embeddings": 512, "bos_token_id": None, "eos_token_id": None}
     file.write_text(json.dumps(json.loads(TINY.read_text()) | changes))
-    return run_on_ranks(1, watched, str(file))[0]
+    return str(file), str(file.parent / "saved")
+
+
+@pytest.fixture(scope="module")
+def seen(files):
+    return run_on_ranks(1, watched, *files)[0]
+
+
+@pytest.fixture(scope="module")
+def drafted(seen, files):
+    return run_on_ranks(1, drafting, *files)[0]
 
 
 def test_memory_is_given_back_between_stages(seen):
@@ -152,3 +197,24 @@ def test_samples_of_a_group_share_their_prompt(seen):
 
 def test_log_probs_are_those_of_the_trainer(seen):
     assert torch.allclose(seen["sampled"]["log_probs"], seen["recomputed"], atol=1e-4)
+
+
+def test_drafts_change_no_greedy_token(seen, drafted):
+    """Nor do they after the engine's memory was away: what drafts is as it was, whoever brings the policy's weights."""
+    for name in ("greedy", "after training"):
+        assert torch.equal(drafted[name]["responses"], seen["greedy"]["responses"])
+        assert drafted["drafted"][name] == Drafted(2 * GROUPS * SAMPLES, (2 * GROUPS * SAMPLES,) * DRAFTED)
+    assert seen["drafted"] == drafted["asked again"] == Drafted()  # counted once, and nothing where nobody drafts
+
+
+def test_samples_beside_drafts_follow_their_seed_and_the_policy(drafted):
+    """Tokens are others than without drafts, of the same distribution: the trainer's log-probs, at its temperature."""
+    sampled = drafted["sampled"]
+    assert torch.equal(drafted["again"]["responses"].flip(0), sampled["responses"])
+    assert torch.allclose(sampled["log_probs"], drafted["recomputed"], atol=1e-4)
+    assert len({tuple(row) for row in sampled["responses"][:SAMPLES].tolist()}) > 1
+    steps, kept = drafted["drafted"]["sampled"]
+    assert steps > kept[0] > kept[2]
+    for free, mask in zip(sampled["responses"], drafted["stopped"]["response_mask"], strict=True):
+        places = (free == 5).nonzero().flatten().tolist()
+        assert int(mask.sum()) == (places[0] + 1 if places else RESPONSE)

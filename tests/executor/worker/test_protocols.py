@@ -25,7 +25,7 @@ def divisors(n: int) -> list[int]:
 TRAINING = [(p, t, d) for p, t, d in itertools.product(range(1, 17), repeat=3) if p * t * d <= 16]
 SPLITTING = {
     "3D_PROTO": lambda x: x.d,
-    "3D_ALL_MICRO_DP": lambda x: x.d * x.dg,
+    "3D_ALL_MICRO_DP": lambda x: x.num_replicas,
     "DP_PROTO": lambda x: x.num_ranks,
     "PIPELINE_AS_DATA": lambda x: x.p * x.d,
 }
@@ -34,7 +34,8 @@ SPLITTING = {
 @st.composite
 def degrees(draw: st.DrawFn) -> Degrees:
     p, t, d = draw(st.sampled_from(TRAINING))
-    return Degrees(p, t, d, draw(st.sampled_from(divisors(p))), draw(st.sampled_from(divisors(t))))
+    nested = draw(st.sampled_from(divisors(p))), draw(st.sampled_from(divisors(t)))
+    return Degrees(p, t, d, *nested, draw(st.sampled_from([1, 1, 2, 3])))
 
 
 def rows(num: int) -> TensorDict:
@@ -90,16 +91,16 @@ def test_broadcast_protocols_give_all_to_all_and_read_the_named_ranks(x, num):
 
 @given(x=degrees())
 def test_generation_replicas_share_their_rows_and_answer_through_local_rank_zero(x):
-    inputs = PROTOCOLS["3D_ALL_MICRO_DP"].distribute(rows(x.d * x.dg), x)
+    inputs = PROTOCOLS["3D_ALL_MICRO_DP"].distribute(rows(x.num_replicas), x)
     replicas: dict[tuple[int, int], set[int]] = {}
     for rank, part in enumerate(inputs):
-        _, _, micro, dp = generation_coordinates(rank, x)
-        replicas.setdefault((dp, micro), set()).add(int(part["uid"][0]))
-    assert sorted(replicas) == [(dp, micro) for dp in range(x.d) for micro in range(x.dg)]
-    assert [replicas[key] for key in sorted(replicas)] == [{i} for i in range(x.d * x.dg)]
+        _, _, micro, copy = generation_coordinates(rank, x)
+        replicas.setdefault((copy, micro), set()).add(int(part["uid"][0]))
+    assert sorted(replicas) == [(copy, micro) for copy in range(x.d * x.c) for micro in range(x.dg)]
+    assert [replicas[key] for key in sorted(replicas)] == [{i} for i in range(x.num_replicas)]
     labels = [generation_coordinates(rank, x) for rank in range(x.num_ranks)]
     collected = PROTOCOLS["3D_ALL_MICRO_DP"].collect(labels, x)
-    assert collected == [(0, 0, micro, dp) for dp in range(x.d) for micro in range(x.dg)]
+    assert collected == [(0, 0, micro, dp) for dp in range(x.d * x.c) for micro in range(x.dg)]
 
 
 @given(x=degrees())

@@ -17,7 +17,7 @@ def test_a_plan_file_is_explained_without_a_search(planned, run):
 
 
 def test_people_read_why(planned, run):
-    result = run("explain", planned.job)
+    result = run("explain", planned.job, "--time-limit", 1)
     assert result.exit_code == 0
     for phrase in (
         "of about ",

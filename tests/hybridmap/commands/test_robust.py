@@ -4,12 +4,18 @@ import json
 
 import pytest
 
+from tests.hybridmap.conftest import invoke
+
 
 @pytest.fixture(scope="module")
 def answered(planned):
-    from tests.hybridmap.conftest import invoke
-
     return invoke("robust", planned.job, "--draws", "2", "--error", "0.2", "--seed", "3", "--json")
+
+
+@pytest.fixture(scope="module")
+def read(planned):
+    """What a person is told of the small job."""
+    return invoke("robust", planned.job, "--draws", "2")
 
 
 def test_json_has_draws_families_and_the_safest(answered, planned):
@@ -21,9 +27,8 @@ def test_json_has_draws_families_and_the_safest(answered, planned):
     assert answer["safest"]["placement"] and answer["measure_first"] in answer["errors"]
 
 
-def test_people_read_what_is_lost_and_what_to_measure(planned, run):
-    result = run("robust", planned.job, "--draws", "2")
-    assert result.exit_code == 0 and result.stderr == ""
+def test_people_read_what_is_lost_and_what_to_measure(read):
+    assert read.exit_code == 0 and read.stderr == ""
     for phrase in (
         "the plan holds: ",
         "best plan   ",
@@ -31,12 +36,12 @@ def test_people_read_what_is_lost_and_what_to_measure(planned, run):
         "prices of",
         "measure ",
     ):
-        assert phrase in result.stdout
+        assert phrase in read.stdout
 
 
-def test_a_family_that_moves_nothing_has_no_row(planned, run):
+def test_a_family_that_moves_nothing_has_no_row(read):
     """One node has no network between nodes, and fixed lengths are not uncertain."""
-    lines = run("robust", planned.job, "--draws", "1").stdout.splitlines()
+    lines = read.stdout.splitlines()
     assert [line for line in lines if "0.00 %" in line] == []
     assert "unmoved     by communication between nodes: the time stays as it is" in lines
 

@@ -101,16 +101,26 @@ def test_a_run_goes_on_by_itself_and_not_beside_itself(run, run_job, tmp_path):
     assert "give one of them" in both.stderr
 
 
-def test_drafts_are_refused_with_the_systems_that_take_them(run, run_job, tmp_path):
+@needs_torch
+@pytest.mark.parametrize(
+    ("drafts", "reason"),
+    [
+        ({}, "drafts cannot run yet on torch-native; vllm drafts (run.engines.generation), or run a plan of 0"),
+        ({"draft_tokens": 1}, "the plan drafts 2 tokens a step, and speculation.acceptance says what is kept of 1"),
+    ],
+)
+def test_drafts_that_cannot_run_are_refused_with_what_can(drafts, reason, run, run_job, tmp_path):
     job, config = run_job(), tmp_path / "config.json"
     config.write_text(json.dumps(json.loads((EXAMPLES / "tiny-config.json").read_text()) | {"vocab_size": 151936}))
-    drafts = {"draft": "qwen2.5-0.5b", "draft_tokens": 2, "acceptance": 0.5}
-    document = yaml.safe_load(job.read_text()) | {"speculation": drafts}
+    known = {"draft": "qwen2.5-0.5b", "draft_tokens": 2, "acceptance": 0.5} | drafts
+    document = yaml.safe_load(job.read_text()) | {"speculation": known}
     document["models"] = dict.fromkeys(document["models"], str(config))
     job.write_text(yaml.safe_dump(document))
-    result = run("run", job, "--out", tmp_path / "out")
-    assert result.exit_code == 2 and not (tmp_path / "out").exists()
-    assert "--to verl or nemo-rl" in " ".join(result.stderr.split()) and "0 draft_tokens" in result.stderr
+    plan = json.loads((EXAMPLES / "ppo-tiny-plan.json").read_text()) | {"draft_tokens": 2}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    result = run("run", job, "--plan", tmp_path / "plan.json", "--out", tmp_path / "out")
+    assert result.exit_code == 2 and not list((tmp_path / "out").glob("*"))
+    assert reason in " ".join(result.stderr.split())
 
 
 @needs_torch

@@ -91,7 +91,7 @@ ANSWERS = (
 )
 
 
-AS_JSON = ("plan", "simulate", "fit", "trace")
+AS_JSON = ("plan", "simulate", "trace")
 """Enough of them: all print their document in one place."""
 
 

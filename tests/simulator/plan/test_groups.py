@@ -17,6 +17,7 @@ from simulator.plan.groups import (
     Degrees,
     GenerationGrouping,
     TransitionShares,
+    context_coordinate,
     gather_groups,
     generation_coordinates,
     generation_order,
@@ -180,6 +181,28 @@ def test_degrees_that_do_not_nest_have_no_micro_dp_groups_but_replicas_of_consec
 def test_replicas_that_do_not_fill_the_ranks_are_refused(pg: int, tg: int) -> None:
     with pytest.raises(InputError, match="do not fill 16 ranks"):
         Degrees(p=4, t=4, d=1, pg=pg, tg=tg)
+
+
+@pytest.mark.parametrize("x", [Degrees(2, 4, 2, 1, 2, c=2), Degrees(1, 2, 1, 1, 1, c=4), Degrees(1, 2, 2, 1, 8, c=2)])
+def test_context_ranks_are_copies_of_the_weights_inside_a_stage(x: Degrees) -> None:
+    """They follow tensor parallelism, share rows, and count as replicas wherever weights move."""
+    ranks = range(x.num_ranks)
+    assert len(ranks) == x.p * x.t * x.d * x.c
+    places = {(*training_coordinates(r, x), context_coordinate(r, x)) for r in ranks}
+    assert len(places) == x.num_ranks
+    for r in ranks:
+        tp, pp, dp = training_coordinates(r, x)
+        assert r == tp + x.t * (context_coordinate(r, x) + x.c * (pp + x.p * dp))
+    assert len({generation_coordinates(r, x) for r in ranks}) == x.num_ranks
+    sizes = [sum(generation_replica(r, x) == i for r in ranks) for i in range(x.num_replicas)]
+    assert sizes == [x.pg * x.tg] * x.num_replicas
+
+
+def test_weights_of_context_ranks_move_as_those_of_data_parallel_ranks() -> None:
+    x = Degrees(1, 4, 1, 1, 2, c=2)
+    assert micro_dp_groups(x) == micro_dp_groups(Degrees(1, 4, 2, 1, 2))
+    assert [generation_replica(r, x) for r in range(8)] == [0, 1, 0, 1, 2, 3, 2, 3]
+    assert transition_shares("ds-chat", x) == transition_shares("ds-chat", Degrees(1, 4, 2, 1, 2))
 
 
 def divisors(n: int) -> list[int]:
