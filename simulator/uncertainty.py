@@ -43,13 +43,17 @@ _Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ErrorRange(BaseModel):
-    """Range of measured over predicted time for nine tenths of runs like the ``rows`` published ones of a cluster."""
+    """Range of measured over predicted time for nine tenths of runs like the ``rows`` published ones of a cluster.
+
+    ``of`` is that cluster, where it is a wider one because too few families ran in this.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     low: _Factor
     high: _Factor
     rows: int
     families: int
+    of: str = ""
 
 
 class Calibration(BaseModel):

@@ -1,8 +1,9 @@
 """Widths of intervals from errors of rows whose family no constant had seen, by what the row is, and their check.
 
-A cluster is a path from the general to the special (``training/moe/blackwell``). Its width is the quantile of its rows'
-errors; rows of its parent count a third, those of the grandparent a tenth, so that a cluster of three rows leans on its
-neighbours and one of thirty stands by itself. Rows of one family count for few, since they are off alike (``alike``).
+A cluster is a path from the general to the special (``training/moe/blackwell``); one of few families has at least the
+range of the smallest one around it that has enough (``clusters``). A width is the quantile of the rows' errors; rows of
+the parent count a third, those of the grandparent a tenth: few rows lean on their neighbours, and thirty stand by
+themselves. Rows of one family count for few, since they are off alike (``alike``).
 Where all of them together are too few for a quantile it is the largest error, and beyond it where few families were
 asked (``BEYOND``). Devices without tables lean on each other alone, whatever was measured on them, and no other cluster
 leans on them; a stage leans on whole iterations, too.
@@ -16,13 +17,13 @@ import numpy as np
 import yaml
 
 from benchmarks.validation.alike import counts
+from benchmarks.validation.clusters import cluster, holds, is_untabled, judged_by, members, paths_of
 from benchmarks.validation.newer_releases import widened
-from benchmarks.validation.report import is_rate, is_time
+from benchmarks.validation.report import is_rate
 from profiles.atomic_write import write_atomically
-from simulator.uncertainty import COVERAGE, DEVICE_FAMILIES, FILE, UNTABLED, device_family, load_calibration
+from simulator.uncertainty import COVERAGE, FILE, load_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     import pandas as pd
@@ -35,29 +36,8 @@ BEYOND = {1: 6.314, 2: 2.322, 3: 1.667, 4: 1.4, 5: 1.253, 6: 1.158, 7: 1.091, 8:
 """Multiple of the largest of so many families' errors below which a further one lies with probability ``COVERAGE``.
 
 All from one normal distribution, of any width; of nine families the largest does for itself."""
-FEW = 7
-"""Rows of which one outside leaves more than 85 % inside; of fewer it does not, whatever the width."""
 LEAST = 0.05
 """Half-width below which no interval goes: repeats of one configuration spread by as much."""
-STAGES = ["gen", "logprob", "old_logprob", "ref_logprob", "critic", "train", "refit", "other"]
-
-
-def cluster(table: str, quantity: str, model_kind: str, schedule: str, device: str, system: str = "") -> str:
-    """The cluster of a published quantity; empty for one that is no time, rate or memory."""
-    kind, part = model_kind or "dense", device_family(device)
-    if quantity == "peak_mem_gib":
-        return f"memory/{kind}"
-    if not (is_time(quantity) or is_rate(quantity)):
-        return ""
-    if table == "paper":
-        return f"paper/{quantity}/{system}"
-    if table == "training":
-        return f"training/{kind}/{part}"
-    if table == "generation":
-        return f"generation/{quantity}/{kind}/{part}"
-    if quantity.removesuffix("_time_s") in STAGES:
-        return f"stage/{quantity}/{kind}/{part}"
-    return f"rl/{kind}/{'sync' if schedule in ('', 'sync') else 'overlapped'}/{part}"
 
 
 def residuals(frame: pd.DataFrame) -> pd.DataFrame:
@@ -98,63 +78,53 @@ def half_width(rows: pd.DataFrame, path: str) -> float:
 def calibrated(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """``clusters`` of the calibration file: every path that some row lies in, every beginning of one, and its likes.
 
-    The likes of a path are those of all other families of devices: a run on one that no row ran on leans on the same
-    rows as one that had two. One without rows says how many it leans on.
+    The likes of a path are those of all other families of devices. ``of`` names the cluster that gave the range.
     """
     rows = residuals(frame)
     found = {}
-    for path in sorted(_paths(rows["cluster"].unique())):
-        inside = rows[[_inside(path, own) for own in rows["cluster"]]]
-        width = half_width(rows, path)
+    for path in sorted(paths_of(rows["cluster"].unique())):
+        name = judged_by(rows, path)
+        width = range_of_path(rows, path, name)
         if not np.isfinite(width):
             continue  # takes the range of its longest beginning
-        counted = inside if len(inside) else rows[[_weight(path, own) > 0 for own in rows["cluster"]]]
+        counted = rows[members(rows, name)]
         found[path] = {
             "low": round(float(np.exp(-width)), 4),
             "high": round(float(np.exp(width)), 4),
             "rows": len(counted),
             "families": int(counted["family"].nunique()),
-        }
+        } | ({} if name == path else {"of": name})
     return found
 
 
-def _paths(clusters: Iterable[str]) -> set[str]:
-    """The clusters, their beginnings, and of those that end in a family of devices the other families."""
-    found = set()
-    for own in clusters:
-        parts = own.split("/")
-        found |= {"/".join(parts[: n + 1]) for n in range(len(parts))}
-        if parts[-1] in DEVICE_FAMILIES:
-            found |= {"/".join([*parts[:-1], family]) for family in DEVICE_FAMILIES}
-    return found
+def range_of_path(rows: pd.DataFrame, path: str, name: str) -> float:
+    """Half-width of a path that ``name`` judges: that of the wider cluster, and no less than what its few rows give."""
+    return half_width(rows, path) if is_untabled(path) else max(half_width(rows, name), half_width(rows, path))
 
 
 def coverage(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """By cluster: share of rows inside the range that the rows of other families alone give, and its mean width.
+    """By cluster with enough families: share of rows inside the range that rows of other families alone give each.
 
-    After them, for clusters of less than ``FEW`` rows, the longest beginning that has as many.
+    ``for`` names the clusters of fewer families that take their range from it.
     """
     rows = residuals(frame)
     pairs = list(zip(rows["cluster"], rows["family"], strict=True))
-    widths = {(path, family): half_width(rows[rows["family"] != family], path) for path, family in set(pairs)}
+    own = {path: judged_by(rows, path) for path in rows["cluster"].unique()}
+    widths = {
+        (path, family): range_of_path(rows[rows["family"] != family], path, own[path]) for path, family in set(pairs)
+    }
     rows = rows.assign(width=[widths[pair] for pair in pairs])
-    own = sorted(rows["cluster"].unique())
-    wider = sorted({_with_enough(path, rows) for path in own} - set(own))
-    return [_covered(path, rows[[_inside(path, cluster) for cluster in rows["cluster"]]]) for path in (*own, *wider)]
+    return [
+        _covered(name, rows[members(rows, name)], sorted(path for path in own if own[path] == name != path))
+        for name in sorted(set(own.values()))
+    ]
 
 
-def _with_enough(path: str, rows: pd.DataFrame) -> str:
-    """The path, or its longest beginning with ``FEW`` rows in it; its table where none has."""
-    while "/" in path and sum(_inside(path, own) for own in rows["cluster"]) < FEW:
-        path = path.rpartition("/")[0]
-    return path
-
-
-def _covered(path: str, part: pd.DataFrame) -> dict[str, Any]:
-    own = {"cluster": path, "rows": len(part), "families": int(part["family"].nunique())}
+def _covered(name: str, part: pd.DataFrame, takers: list[str]) -> dict[str, Any]:
+    line = {"cluster": name, "rows": len(part), "families": int(part["family"].nunique())}
     factor = float(np.exp(2.0 * part["width"].mean()))
     inside = float((part["size"] <= part["width"]).mean())
-    return {**own, "inside": inside, "high over low": factor, "bias": _bias(part)}
+    return {**line, "inside": inside, "high over low": factor, "bias": _bias(part), "for": ", ".join(takers)}
 
 
 def with_intervals(frame: pd.DataFrame) -> pd.DataFrame:
@@ -191,18 +161,14 @@ def _bias(part: pd.DataFrame) -> float:
     return float(np.expm1((sign * np.log(part["left_out"] / part["measured"])).mean()))
 
 
-def _inside(path: str, own: str) -> bool:
-    return own == path or own.startswith(f"{path}/")
-
-
 def _weight(path: str, own: str) -> float:
     """What a row of cluster ``own`` counts for ``path``: the less, the further up the two paths part."""
-    untabled = own.endswith(f"/{UNTABLED}")
-    if untabled != path.endswith(f"/{UNTABLED}"):
+    untabled = is_untabled(own)
+    if untabled != is_untabled(path):
         return 0.0  # parts without tables say nothing of those that have some, nor those of them
     parts = path.split("/")
     for up in range(len(parts)):
-        if _inside("/".join(parts[: len(parts) - up]), own):
+        if holds("/".join(parts[: len(parts) - up]), own):
             return WEIGHTS[min(up, len(WEIGHTS) - 1)]
     akin = untabled or (path.startswith("stage/") and own.startswith("rl/"))
     return WEIGHTS[-1] if akin else 0.0

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.validation.calibrate import residuals
+from simulator.uncertainty import range_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("cluster", "rows", "inside", "high over low")
+COLUMNS = ("cluster", "rows", "inside", "high over low", "holds")
 
 
 def inside_intervals(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """By cluster, and of each table as a whole: rows, share inside ``low`` to ``high``, mean width as a factor.
+    """Of each table, and by the cluster that gave the ranges: rows, share inside ``low`` to ``high``, mean width.
+
+    The width is a factor; ``holds`` names the clusters of the rows.
 
     Parameters
     ----------
@@ -30,12 +33,14 @@ def inside_intervals(frame: pd.DataFrame) -> list[dict[str, Any]]:
     inside = (rows["low"] <= rows["measured"]) & (rows["measured"] <= rows["high"])
     rows = rows.assign(inside=inside, width=np.log(rows["high"] / rows["low"]))
     found = []
+    rows["of"] = [range_of(path).of or path for path in rows["cluster"]]
     for table, part in rows.groupby(rows["cluster"].str.split("/").str[0], sort=True):
-        found.append(_line(str(table), part))
-        found += [_line(str(path), own) for path, own in part.groupby("cluster", sort=True)]
+        found.append(_line(f"all of {table}", part))
+        found += [_line(str(name), own) for name, own in part.groupby("of", sort=True)]
     return found
 
 
 def _line(cluster: str, rows: pd.DataFrame) -> dict[str, Any]:
     share, width = float(rows["inside"].mean()), float(np.exp(rows["width"].mean()))
-    return {"cluster": cluster, "rows": len(rows), "inside": share, "high over low": width}
+    held = ", ".join(sorted(set(rows["cluster"]) - {cluster})) if not cluster.startswith("all of ") else ""
+    return {"cluster": cluster, "rows": len(rows), "inside": share, "high over low": width, "holds": held}

@@ -94,16 +94,21 @@ UNKNOWN = (9, 9)
 
 
 def bridge_version(cells: Mapping[str, object]) -> tuple[int, int]:
-    """Release of Megatron-Bridge whose recipes a row ran with, as its system or its container says."""
+    """Release of Megatron-Bridge whose recipes a row ran with, as its system or its container says.
+
+    A row that names the container alone is of the release in it.
+    """
     system = text_of(cells.get("system")).lower()
-    if "bridge" not in system:
-        return BEFORE
-    release = re.search(r"v?(\d+)\.(\d+)\.?\d*", re.sub(r".*bridge", "", system).split(",")[0])
-    if release is not None:
-        return int(release[1]), int(release[2])
-    container = re.search(r"(?:container|nemo)\W*(\d\d)\.(\d\d)", f"{system} {text_of(cells.get('source')).lower()}")
+    if "bridge" in system:
+        release = re.search(r"v?(\d+)\.(\d+)\.?\d*", re.sub(r".*bridge", "", system).split(",")[0])
+        if release is not None:
+            return int(release[1]), int(release[2])
+        places, silent = f"{system} {text_of(cells.get('source')).lower()}", UNKNOWN
+    else:
+        places, silent = system, BEFORE
+    container = re.search(r"(?:container|nemo(?: framework)?)\W*(\d\d)\.(\d\d)", places)
     if container is None:
-        return UNKNOWN
+        return silent
     month = int(container[1]), int(container[2])
     return next((version for since, version in sorted(CONTAINERS.items(), reverse=True) if since <= month), BEFORE)
 
@@ -143,7 +148,6 @@ def megatron_settings(cells: Mapping[str, object]) -> dict[str, object]:
     captured = [scope for words, scope in SCOPES.items() if graphs and re.search(words, graphs)]
     captured = [] if "no cuda graphs" in graphs else ["iteration"] if whole else captured
     rack = re.search(r"\bgb[23]00", text_of(cells.get("gpu_kind")).lower()) is not None
-    preset = "preset" in text_of(cells.get("config_basis")).lower()  # read whole: what it does not set is off
     spans = (number(cells.get("train_ep")) or 1) > (72 if rack else 8)
     dispatch = "hybrid" if "hybridep" in settings or (silent and not preset and version >= (0, 2)) else "all-to-all"
     if "deepep" in settings or (silent and version < (0, 2) and spans):

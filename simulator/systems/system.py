@@ -131,7 +131,10 @@ SYSTEMS: dict[str, System] = {
             zero_stage=3,
             implementation=_SCORING_ACTOR,
             micro_batches=(1,),
-            rollout_batches=(8, 16),  # micro_rollout_batch_size: its default, and a script's for 7B (as recalled)
+            rollout_batches=(
+                8,
+                16,
+            ),  # micro_rollout_batch_size: its default, and of the script for 8B in 0.3.6's README
         ),
         System(
             "nemo-aligner",

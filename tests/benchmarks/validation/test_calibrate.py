@@ -37,21 +37,6 @@ def test_a_rate_beside_a_time_does_not_count_twice():
     assert calibrate.residuals(frame_of(rows))["cluster"].tolist() == ["training/dense/blackwell", "memory/dense"]
 
 
-@pytest.mark.parametrize(
-    ("row", "path"),
-    [
-        (("rl", "step_time_s", "moe", "one-step-off", "gb200"), "rl/moe/overlapped/blackwell"),
-        (("rl", "tokens_per_s_per_gpu", "dense", "sync", "h200-sxm"), "rl/dense/sync/hopper"),
-        (("rl", "train_time_s", "moe", "sync", "MI300X"), "stage/train_time_s/moe/other"),
-        (("generation", "tpot_ms", "dense", "", "a100-80gb-sxm"), "generation/tpot_ms/dense/ampere"),
-        (("training", "tflops_per_gpu", "moe", "sync", "b300"), "training/moe/blackwell"),
-        (("training", "mfu_basis", "moe", "sync", "b300"), ""),
-    ],
-)
-def test_clusters(row, path):
-    assert calibrate.cluster(*row) == path
-
-
 def test_nine_of_ten_lie_inside_and_a_small_cluster_leans_on_its_neighbours():
     many = frame(np.exp(np.linspace(0.0, 0.4, 41)))
     alone = calibrate.half_width(calibrate.residuals(many), "training/dense/blackwell")
@@ -118,12 +103,18 @@ def test_coverage_is_by_the_rows_of_other_families():
     assert line["bias"] < 0, "what took longer than predicted was predicted too fast"
 
 
-def test_clusters_of_few_rows_stand_once_more_among_their_neighbours():
+def test_a_cluster_of_few_families_has_the_range_of_the_one_around_it_and_is_judged_there():
     few = frame([1.0, 3.0], system="few", device="h100-80gb-sxm")
-    own, small, together = calibrate.coverage(pd.concat([frame([1.0] * 9), few], ignore_index=True))
-    assert [line["cluster"] for line in (own, small)] == ["training/dense/blackwell", "training/dense/hopper"]
-    assert (small["rows"], small["inside"]) == (2, 0.5)
-    assert (together["cluster"], together["rows"], together["inside"]) == ("training/dense", 11, pytest.approx(10 / 11))
+    rows = pd.concat([frame([1.0, 1.3] * 7), few], ignore_index=True)
+    around, own = calibrate.coverage(rows)
+    assert (own["cluster"], own["rows"], own["for"]) == ("training/dense/blackwell", 14, "")
+    assert (around["cluster"], around["rows"]) == ("training/dense", 16)
+    assert around["for"] == "training/dense/hopper"
+    assert around["inside"] == pytest.approx(15 / 16), "each by the range that it is given"
+    found = calibrate.calibrated(rows)
+    assert (found["training/dense/hopper"]["of"], found["training/dense/hopper"]["rows"]) == ("training/dense", 16)
+    assert found["training/dense/hopper"]["high"] >= found["training/dense"]["high"]
+    assert "of" not in found["training/dense/blackwell"]
 
 
 def test_the_file_keeps_what_is_declared(tmp_path):

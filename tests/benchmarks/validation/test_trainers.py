@@ -145,6 +145,9 @@ def test_products_scaled_by_row_are_taken_to_gain_nothing_in_torch():
         ("Megatron-Bridge, container nemo:26.08", "", (0, 6)),
         ("Megatron-Bridge", "", UNKNOWN),
         ("NeMo 25.07", "", (0, 0)),
+        ("NeMo 26.04", "", (0, 4)),
+        ("NeMo Framework 25.11", "", (0, 2)),
+        ("NeMo 2", "", (0, 0)),
         ("Megatron-LM core_r0.12.0", "", (0, 0)),
     ],
 )
