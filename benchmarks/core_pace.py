@@ -1,7 +1,8 @@
-"""How fast this machine's cores are now: a fixed computation on all of them at once.
+"""How fast this machine's cores are now: the same training steps on all of them at once.
 
-Where another process, or another machine on the same host, takes a core, it takes longer, and so does a run. It says so
-without a look at any prediction: idle cores repeat it to 1 %.
+Where another process takes a core, or another machine on the same host the caches or memory, they take longer, and so
+does a run. It says so without a look at any prediction. Products of small matrices would not do: they took the same to
+1 % while runs beside them took half as long again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from executor.cores import stay_on_core
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-SAMPLES, PRODUCTS, WIDTH = 20, 400, 96
-"""So many times so many products of matrices of this width, 10 ms of products on one core."""
+SAMPLES, ROWS, WIDTH = 40, 64, 64
+"""Training steps of a transformer of this width on so many rows, some 10 ms each."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -59,13 +60,20 @@ class CorePace:
 
 
 def _compute(end: Connection, core: int) -> None:
+    """Steps of a small transformer, as a rank computes them: many operators, and what they read is in shared caches."""
+    import torch
+
     stay_on_core(core)
-    matrix = np.full((WIDTH, WIDTH), 1.0 / WIDTH, dtype=np.float32)
+    torch.set_num_threads(1)
+    layers = [torch.nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True) for _ in range(2)]
+    network, rows = torch.nn.Sequential(*layers), torch.zeros(ROWS, 7, WIDTH)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.0)
     while True:
         times = []
         for _ in range(end.recv()):
             start_s = time.perf_counter()
-            for _ in range(PRODUCTS):
-                np.dot(matrix, matrix)
+            network(rows).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
             times.append(time.perf_counter() - start_s)
         end.send(times)

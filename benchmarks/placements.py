@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.core_pace import CorePace
-from benchmarks.visits import visit_until_calm
+from benchmarks.visits import Made, visit_until_calm
 from hybridmap.job.load import load_job
 from hybridmap.validation.comparison import compare
 from simulator.calibration.factors import calibrated, layer_of, without_dispatch
@@ -38,7 +38,7 @@ from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, Ro
 from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from benchmarks.visits import Visit
     from simulator.facts import Facts
@@ -86,14 +86,21 @@ def plan_of(
     return Plan(algorithm=facts.algorithm, placement=name, pools=tuple(pools), roles=tuple(entries))
 
 
-def visit(plan: Plan, facts: Facts, config: Any, iterations: int) -> Visit:
-    """Iterations of one run of a plan, after warm-up."""
+def visit(plan: Plan, facts: Facts, config: Any, iterations: int, pace_s: Callable[[], float]) -> Made:
+    """Iterations of one run of a plan, after warm-up, and the cores' pace before and after these."""
     from executor.run import run
 
     # what Ray starts for idle slots takes cores; a profile pins its ranks, too
     slots = config.model_copy(update={"cpu_ranks": plan.num_gpus, "pin_cores": True})
+    paces_s: list[float] = []
+
+    def look(iteration: int, _: Mapping[str, float]) -> None:
+        if iteration in (WARMUP - 2, WARMUP + iterations - 1):  # one more fills the caches again
+            paces_s.append(pace_s())
+
     with tempfile.TemporaryDirectory() as folder:
-        return list(run(facts, plan, slots, folder, WARMUP + iterations)[WARMUP:])
+        timelines = run(facts, plan, slots, folder, WARMUP + iterations, watch=look)
+    return Made(list(timelines[WARMUP:]), tuple(paces_s))
 
 
 def calibrated_by(measured: Sequence[Timeline], plan: Plan, facts: Facts) -> Facts:
@@ -140,7 +147,7 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
     with CorePace() as cores:
-        visited = visit_until_calm(plans, visits, lambda plan: visit(plan, facts, config, iterations), cores.measure_s)
+        visited = visit_until_calm(plans, visits, lambda plan: visit(plan, facts, config, iterations, cores.measure_s))
     measured, disturbed = visited
     learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
     rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]

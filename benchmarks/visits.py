@@ -1,8 +1,9 @@
 """Plans measured in turns, and again where the machine was disturbed. A visit is one run of one plan.
 
-A machine's other work comes and goes, and so do its clocks. A visit counts if the cores were as fast before and after
-it as they were at their fastest, and if it repeats; both are told without a look at any prediction. Not the fastest
-visits count: of twelve to each of five plans on a shared machine one was far faster than what the others agreed on.
+A machine's other work comes and goes, and so do its clocks. A visit counts if the cores were about as fast before and
+after its iterations as they were at their fastest, and if it repeats; both are told without a look at any prediction.
+Not the fastest visits count: of twelve to each of five plans on a shared machine one was far faster than what the
+others agreed on.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 CALM = 0.05
 """Visits whose medians lie so close to each other repeat: those of an idle machine do, to 1 to 5 %."""
-SLOWED = 0.05
-"""Cores that take so much longer than at their fastest have other work: idle ones repeat to 1 %."""
+SLOWED = 0.12
+"""Cores that take so much longer than at their fastest are disturbed: idle ones stay within 9 %, others take 80 %."""
 AT_MOST = 3
 """So many times the wanted visits are made of a plan that does not come to rest."""
 
@@ -30,10 +31,10 @@ Visit = list["Timeline"]
 
 @dataclass(frozen=True)
 class Made:
-    """Iterations of a visit, and what a fixed computation took on all cores then, seconds: the slower of two."""
+    """Iterations of a visit, and what the same steps on all cores took then, at least before and after, seconds."""
 
     visit: Visit
-    pace_s: float
+    paces_s: tuple[float, ...]
 
 
 def median_s(visit: Sequence[Timeline]) -> float:
@@ -51,12 +52,12 @@ def calm(visits: Sequence[Visit]) -> list[Visit]:
 
 
 def undisturbed(made: Sequence[Made], fastest_s: float) -> list[Visit]:
-    """Visits that count, given what the computation takes on idle cores."""
-    return calm([one.visit for one in made if one.pace_s <= (1.0 + SLOWED) * fastest_s])
+    """Visits that count, given what those steps take on idle cores."""
+    return calm([one.visit for one in made if max(one.paces_s) <= (1.0 + SLOWED) * fastest_s])
 
 
 def visit_until_calm(
-    plans: Mapping[str, Plan], wanted: int, visit: Callable[[Plan], Visit], pace_s: Callable[[], float]
+    plans: Mapping[str, Plan], wanted: int, visit: Callable[[Plan], Made]
 ) -> tuple[dict[str, list[Visit]], dict[str, int]]:
     """Visits of every plan that count, ``wanted`` of each where the machine lets it, and how many do not.
 
@@ -64,14 +65,12 @@ def visit_until_calm(
     those that repeat are given, none of which counts.
     """
     made: dict[str, list[Made]] = {name: [] for name in plans}
-    fastest_s = pace_s()
+    fastest_s = float("inf")
     for _ in range(AT_MOST * wanted):
         for name, plan in plans.items():
-            if len(undisturbed(made[name], fastest_s)) >= wanted:
-                continue
-            before_s, timelines, after_s = pace_s(), visit(plan), pace_s()
-            made[name].append(Made(timelines, max(before_s, after_s)))
-            fastest_s = min(fastest_s, before_s, after_s)
+            if len(undisturbed(made[name], fastest_s)) < wanted:
+                made[name].append(visit(plan))
+                fastest_s = min(fastest_s, *made[name][-1].paces_s)
     count = {name: undisturbed(some, fastest_s) for name, some in made.items()}
     kept = {name: visits or calm([one.visit for one in made[name]]) for name, visits in count.items()}
     return kept, {name: len(made[name]) - len(visits) for name, visits in count.items()}

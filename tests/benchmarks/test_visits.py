@@ -1,7 +1,6 @@
 """Protects what counts of a measured plan: visits on cores without other work, that repeat; the rest is made again,
 whatever was predicted."""
 
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -41,11 +40,11 @@ def test_a_disturbed_visit_is_made_again_in_turn(measured: Callable[[float], Vis
     seconds = {"a": [1.0, 2.0, 1.5, 1.02], "b": [3.0, 3.0]}
     order: list[str] = []
 
-    def visit(plan: Plan) -> Visit:
+    def visit(plan: Plan) -> Made:
         order.append(plan.placement)
-        return measured(seconds[plan.placement].pop(0))
+        return Made(measured(seconds[plan.placement].pop(0)), (1.0, 1.0))
 
-    kept, again = visit_until_calm(_plans("a", "b"), 2, visit, lambda: 1.0)
+    kept, again = visit_until_calm(_plans("a", "b"), 2, visit)
     assert order == ["a", "b", "a", "b", "a", "a"]
     assert {name: [median_s(v) for v in visits] for name, visits in kept.items()} == {"a": [1.0, 1.02], "b": [3.0, 3.0]}
     assert again == {"a": 2, "b": 0}
@@ -54,30 +53,33 @@ def test_a_disturbed_visit_is_made_again_in_turn(measured: Callable[[float], Vis
 def test_a_machine_without_rest_ends_all_the_same(measured: Callable[[float], Visit]) -> None:
     """What is left is told by few visits, not by a loop without end."""
     slower = iter(range(1, 100))
-    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: measured(float(next(slower))), lambda: 1.0)
+    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(float(next(slower))), (1.0, 1.0)))
     assert len(kept["a"]) == 1
     assert again["a"] == 2 * AT_MOST - 1
 
 
 def test_visits_on_slowed_cores_do_not_count_although_they_repeat(measured: Callable[[float], Visit]) -> None:
     """Somebody has a core for minutes: what is measured then is the same again and again, and nobody's plan."""
-    made = [Made(measured(s), pace_s) for s, pace_s in ((1.5, 2.0), (1.5, 2.1), (1.0, 1.0), (1.51, 2.0), (1.01, 1.02))]
+    made = [
+        Made(measured(s), (1.0, pace_s))
+        for s, pace_s in ((1.5, 2.0), (1.5, 2.1), (1.0, 1.0), (1.51, 2.0), (1.01, 1.02))
+    ]
     assert [median_s(visit) for visit in undisturbed(made, 1.0)] == [1.0, 1.01]
     assert undisturbed(made[:2], 1.0) == []
 
 
 def test_visits_are_made_again_until_cores_are_free(measured: Callable[[float], Visit]) -> None:
-    """Cores are looked at once before all visits, and before and after each. Here somebody has one in three of five."""
-    paces, seconds = iter([1.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0]), iter([1.5, 1.52, 1.0, 1.4, 1.01])
-    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: measured(next(seconds)), lambda: next(paces))
+    """Of five visits somebody has a core in three; that the first was one of them is known after the third."""
+    made = iter([(1.5, 2.0, 2.0), (1.0, 1.0, 1.0), (1.52, 2.0, 2.0), (1.4, 1.0, 2.0), (1.01, 1.05, 1.0)])
+    visits = (Made(measured(s), (before, after)) for s, before, after in made)
+    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: next(visits))
     assert [median_s(visit) for visit in kept["a"]] == [1.0, 1.01]
     assert again == {"a": 3}
 
 
 def test_where_cores_never_come_free_what_repeats_is_left(measured: Callable[[float], Visit]) -> None:
-    """A measurement on a busy machine is worth more than none; its stages say how far its visits lie apart."""
-    paces = itertools.chain([1.0], itertools.repeat(2.0))
-    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: measured(1.5), lambda: next(paces))
+    """A measurement on a busy machine is worth more than none; that no visit counts is said."""
+    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(1.5), (1.0, 2.0)))
     assert len(kept["a"]) == again["a"] == 2 * AT_MOST
 
 
