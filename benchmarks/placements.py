@@ -3,7 +3,7 @@
     python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
 
 Every placement runs behind a Ray controller, in turns, its ranks on cores of their own; visits that other work
-disturbed are made again (``benchmarks.visits``), and how many were is printed.
+disturbed are made again (``executor.profiling.visits``), and how many were is printed.
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 
@@ -22,15 +22,14 @@ import itertools
 import json
 import os
 import platform
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.core_pace import CorePace
-from benchmarks.visits import Made, visit_until_calm
+from executor.profiling.core_pace import CorePace
+from executor.profiling.visits import Made, visit, visit_until_calm
 from hybridmap.job.load import load_job
 from hybridmap.validation.comparison import compare
 from simulator.calibration.factors import calibrated, layer_of, without_dispatch
@@ -40,12 +39,12 @@ from simulator.play.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from benchmarks.visits import Visit
+    from executor.profiling.visits import Visit
+    from executor.run_config import RunConfig
     from simulator.facts import Facts
     from simulator.plan.timeline import Timeline
 
 JOB = Path(__file__).parents[1] / "examples" / "run" / "ppo-tiny.yaml"
-WARMUP = 5
 BASE, CALIBRATED_ON = "mixed", 10
 """Placement and number of its iterations that a calibration learns from: one with calls alone and calls in company."""
 LIMIT = 0.10
@@ -86,21 +85,10 @@ def plan_of(
     return Plan(algorithm=facts.algorithm, placement=name, pools=tuple(pools), roles=tuple(entries))
 
 
-def visit(plan: Plan, facts: Facts, config: Any, iterations: int, pace_s: Callable[[], float]) -> Made:
-    """Iterations of one run of a plan, after warm-up, and the cores' pace before and after these."""
-    from executor.run import run
-
-    # what Ray starts for idle slots takes cores; a profile pins its ranks, too
+def made(plan: Plan, facts: Facts, config: RunConfig, iterations: int, pace_s: Callable[[], float]) -> Made:
+    """A visit as the profile makes them: no slots but the plan's, for which Ray would start processes, and cores."""
     slots = config.model_copy(update={"cpu_ranks": plan.num_gpus, "pin_cores": True})
-    paces_s: list[float] = []
-
-    def look(iteration: int, _: Mapping[str, float]) -> None:
-        if iteration in (WARMUP - 2, WARMUP + iterations - 1):  # one more fills the caches again
-            paces_s.append(pace_s())
-
-    with tempfile.TemporaryDirectory() as folder:
-        timelines = run(facts, plan, slots, folder, WARMUP + iterations, watch=look)
-    return Made(list(timelines[WARMUP:]), tuple(paces_s))
+    return visit(facts, plan, slots, iterations, pace_s)
 
 
 def calibrated_by(measured: Sequence[Timeline], plan: Plan, facts: Facts) -> Facts:
@@ -146,8 +134,8 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     plans = {name: plan_of(job.facts(), sets, 64) for name, sets in PLACEMENTS.items()}
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
-    with CorePace() as cores:
-        visited = visit_until_calm(plans, visits, lambda plan: visit(plan, facts, config, iterations, cores.measure_s))
+    with CorePace(max(plan.num_gpus for plan in plans.values())) as cores:
+        visited = visit_until_calm(plans, visits, lambda plan: made(plan, facts, config, iterations, cores.measure_s))
     measured, disturbed = visited
     learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
     rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]

@@ -5,7 +5,7 @@ another; all models on two ranks of one pool; and, where that is more ranks than
 of which three score at once. In the second, inference and training of the two pools go on at the same
 time, beside whatever else a run needs of the host. The third says what ``parallel_step`` says of ranks with GPUs of
 their own. What lies between the calls of the three is read off them, too. Times are those of a run's recorder. All are
-made twice, in turns.
+made twice, in turns, and again where the cores were not free (``visits``).
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from executor.profiling.core_pace import CorePace
 from executor.profiling.dispatch import ROWS as BETWEEN_CALLS
 from executor.profiling.dispatch import dispatch_key, gaps
 from executor.profiling.parallel_step import ROWS as OF_RANKS
 from executor.profiling.plans import ProbeJob, ppo_plan, run_section
 from executor.profiling.statistics import Summary, least_disturbed, summarise
+from executor.profiling.visits import visit, visit_until_calm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from executor.profiling.cases import Key
     from executor.profiling.engine_step import Probe
+    from executor.profiling.visits import Made
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
@@ -38,7 +41,6 @@ TOGETHER = (GENERATE, "compute_values", "compute_ref_log_prob", "update_actor")
 REWARD = "compute_reward"
 CROWD = ("compute_values", "compute_ref_log_prob", REWARD)
 """Those that start at once where each model has a rank."""
-WARMUP = 5
 ROUNDS = 2
 SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), ("critic", "reward")))
 """Roles of each pool, with no neighbour and with one."""
@@ -56,23 +58,24 @@ def measure_host_contention(
 
     ``InputError`` without Ray.
     """
-    from executor.run import run
-
-    with tempfile.TemporaryDirectory() as folder:
+    plans = {str(number): plan for number, plan in enumerate(plans_of(probe, crowded=crowded))}
+    ranks = max(plan.num_gpus for plan in plans.values())
+    with tempfile.TemporaryDirectory() as folder, CorePace(ranks) as cores:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
-        plans = plans_of(probe, crowded=crowded)
-        # a slot for each rank and no more: what Ray starts for idle ones takes cores while calls are timed
-        configs = [run_section(path, dtype, plan.num_gpus, "sorted-digits", "per-character") for plan in plans]
         job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
-        measured = [
-            (plan, run(job, plan, config, folder, iterations + WARMUP))
-            for plan, config in list(zip(plans, configs, strict=True)) * ROUNDS
-        ]
+
+        def make(plan: Plan) -> Made:
+            # a slot for each rank and no more: what Ray starts for idle ones takes cores while calls are timed
+            config = run_section(path, dtype, plan.num_gpus, "sorted-digits", "per-character")
+            return visit(job, plan, config, iterations, cores.measure_s)
+
+        kept, _ = visit_until_calm(plans, ROUNDS, make)
     found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
-    for plan, timelines in measured:
-        for table, key, summary in _rows(probe, dtype, plan, timelines[WARMUP:]):
-            found.setdefault((table, tuple(key.items())), []).append(summary)
+    for name, visits in kept.items():
+        for timelines in visits:
+            for table, key, summary in _rows(probe, dtype, plans[name], timelines):
+                found.setdefault((table, tuple(key.items())), []).append(summary)
     for (table, items), rounds in sorted(found.items(), key=lambda item: item[0][0]):
         yield table, dict(items), least_disturbed(rounds)
 

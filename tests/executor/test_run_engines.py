@@ -208,7 +208,8 @@ def saved_whole(weights, folder):
     return str(folder)
 
 
-@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("apart", [False, True])
 def test_drafts_are_those_of_the_plan_and_are_counted(apart, weights, tmp_path, monkeypatch):
     """The first policy drafts for all later ones: no transition touches it, and tokens stay the policy's own."""
     seen = []

@@ -8,6 +8,7 @@ others agreed on.
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from executor.run_config import RunConfig
+    from executor.run_settings import JobFacts
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
@@ -23,7 +26,8 @@ CALM = 0.05
 """Visits whose medians lie so close to each other repeat: those of an idle machine do, to 1 to 5 %."""
 SLOWED = 0.12
 """Cores that take so much longer than at their fastest are disturbed: idle ones stay within 9 %, others take 80 %."""
-AT_MOST = 3
+WARMUP = 5
+AT_MOST = 2
 """So many times the wanted visits are made of a plan that does not come to rest."""
 
 Visit = list["Timeline"]
@@ -35,6 +39,21 @@ class Made:
 
     visit: Visit
     paces_s: tuple[float, ...]
+
+
+def visit(facts: JobFacts, plan: Plan, config: RunConfig, iterations: int, pace_s: Callable[[], float]) -> Made:
+    """Iterations of one run of a plan, after warm-up, and the cores' pace before and after these."""
+    from executor.run import run
+
+    paces_s: list[float] = []
+
+    def look(iteration: int, _: Mapping[str, float]) -> None:
+        if iteration in (WARMUP - 2, WARMUP + iterations - 1):  # one more fills the caches again
+            paces_s.append(pace_s())
+
+    with tempfile.TemporaryDirectory() as folder:
+        timelines = run(facts, plan, config, folder, WARMUP + iterations, watch=look)
+    return Made(list(timelines[WARMUP:]), tuple(paces_s))
 
 
 def median_s(visit: Sequence[Timeline]) -> float:
@@ -57,7 +76,7 @@ def undisturbed(made: Sequence[Made], fastest_s: float) -> list[Visit]:
 
 
 def visit_until_calm(
-    plans: Mapping[str, Plan], wanted: int, visit: Callable[[Plan], Made]
+    plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made]
 ) -> tuple[dict[str, list[Visit]], dict[str, int]]:
     """Visits of every plan that count, ``wanted`` of each where the machine lets it, and how many do not.
 
@@ -69,7 +88,7 @@ def visit_until_calm(
     for _ in range(AT_MOST * wanted):
         for name, plan in plans.items():
             if len(undisturbed(made[name], fastest_s)) < wanted:
-                made[name].append(visit(plan))
+                made[name].append(make(plan))
                 fastest_s = min(fastest_s, *made[name][-1].paces_s)
     count = {name: undisturbed(some, fastest_s) for name, some in made.items()}
     kept = {name: visits or calm([one.visit for one in made[name]]) for name, visits in count.items()}

@@ -21,29 +21,24 @@ if TYPE_CHECKING:
 
 SAMPLES, ROWS, WIDTH = 40, 64, 64
 """Training steps of a transformer of this width on so many rows, some 10 ms each."""
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class CorePace:
-    """A process on each core, idle but while :meth:`measure_s` asks it; a context manager."""
+    """A process on each core that ``ranks`` take, idle but while :meth:`measure_s` asks it; a context manager."""
+
+    def __init__(self, ranks: int) -> None:
+        self._num = min(ranks, os.cpu_count() or 1)
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
-        before = {name: os.environ.get(name) for name in ONE_THREAD}
-        os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
         self._ends: list[Connection] = []
         self._processes: list[Any] = []
-        for core in range(len(os.sched_getaffinity(0))):
+        for core in range(self._num):
             here, there = context.Pipe()
             process = context.Process(target=_compute, args=(there, core), daemon=True)
             process.start()
             self._ends.append(here)
             self._processes.append(process)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
         self.measure_s()  # imports
         return self
 
