@@ -3,7 +3,8 @@
     python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
 
 Every placement runs behind a Ray controller, in turns, its ranks on cores of their own; visits that other work
-disturbed are made again (``executor.profiling.visits``), and how many were is printed.
+disturbed are made again (``executor.profiling.visits``), and how many were is printed. A loop in which some placement
+had no other is undecided.
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 
@@ -135,8 +136,8 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
     with CorePace(max(plan.num_gpus for plan in plans.values())) as cores:
-        visited = visit_until_calm(plans, visits, lambda plan: made(plan, facts, config, iterations, cores.measure_s))
-    measured, disturbed = visited
+        kept = visit_until_calm(plans, visits, lambda plan: made(plan, facts, config, iterations, cores.measure_s))
+    measured = {name: of_plan.visits for name, of_plan in kept.items()}
     learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
     rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]
     others = [row for row in rows if row["placement"] != BASE]
@@ -151,7 +152,8 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
         "load_before": load,
         "load_after": os.getloadavg()[0],
         "rows": rows,
-        "disturbed_visits": disturbed,
+        "disturbed_visits": {name: of_plan.disturbed for name, of_plan in kept.items()},
+        "never_calm": [name for name, of_plan in kept.items() if not of_plan.is_calm],
         "swapped": swapped(rows),
         "calibrated": {"on": BASE, "far": far, "swapped": after, "holds": not far and not after},
         "stages_far": stages_far,
@@ -216,6 +218,8 @@ def show(found: Mapping[str, Any]) -> None:
         columns = f"{times[0]:13.1f}  {times[1]:13.1f} {times[2]:13.1f}   {times[3]:.1f} to {times[4]:.1f}"
         print(f"{row['placement']:16s} {columns}   {row['visits_apart']:.0%}")
     print(f"visits that were disturbed: {sum(found['disturbed_visits'].values())}")
+    if found["never_calm"]:
+        print(f"undecided: the cores were free in no visit of {', '.join(found['never_calm'])}")
     print(f"pairs in the wrong order beyond the spread: {found['swapped'] or 'none'}")
     by = found["calibrated"]
     far, order = by["far"] or "none", by["swapped"] or "none"
@@ -239,8 +243,10 @@ def main() -> None:
     for _ in range(options.loops):
         loops.append(run_benchmark(options.profile, options.iterations, options.visits))
         show(loops[-1])
-    print(f"loops that hold: {sum(found['calibrated']['holds'] for found in loops)} of {len(loops)}")
-    print(f"loops whose stages hold: {sum(not found['stages_far'] for found in loops)} of {len(loops)}")
+    decided = [found for found in loops if not found["never_calm"]]
+    print(f"loops that are undecided: {len(loops) - len(decided)} of {len(loops)}")
+    print(f"loops that hold: {sum(found['calibrated']['holds'] for found in decided)} of {len(decided)}")
+    print(f"loops whose stages hold: {sum(not found['stages_far'] for found in decided)} of {len(decided)}")
     if options.out:
         options.out.write_text(json.dumps({"loops": loops}, indent=1) + "\n")
 

@@ -37,6 +37,7 @@ class CorePace:
             here, there = context.Pipe()
             process = context.Process(target=_compute, args=(there, core), daemon=True)
             process.start()
+            there.close()  # the process has its own: where it ends, so does waiting for it
             self._ends.append(here)
             self._processes.append(process)
         self.measure_s()  # imports

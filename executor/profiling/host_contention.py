@@ -70,10 +70,10 @@ def measure_host_contention(
             config = run_section(path, dtype, plan.num_gpus, "sorted-digits", "per-character")
             return visit(job, plan, config, iterations, cores.measure_s)
 
-        kept, _ = visit_until_calm(plans, ROUNDS, make)
+        kept = visit_until_calm(plans, ROUNDS, make)
     found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
-    for name, visits in kept.items():
-        for timelines in visits:
+    for name, of_plan in kept.items():
+        for timelines in of_plan.visits:
             for table, key, summary in _rows(probe, dtype, plans[name], timelines):
                 found.setdefault((table, tuple(key.items())), []).append(summary)
     for (table, items), rounds in sorted(found.items(), key=lambda item: item[0][0]):

@@ -41,6 +41,15 @@ class Made:
     paces_s: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Visits of a plan, how many were disturbed, and whether those kept were not: else the cores never came free."""
+
+    visits: list[Visit]
+    disturbed: int
+    is_calm: bool
+
+
 def visit(facts: JobFacts, plan: Plan, config: RunConfig, iterations: int, pace_s: Callable[[], float]) -> Made:
     """Iterations of one run of a plan, after warm-up, and the cores' pace before and after these."""
     from executor.run import run
@@ -75,13 +84,11 @@ def undisturbed(made: Sequence[Made], fastest_s: float) -> list[Visit]:
     return calm([one.visit for one in made if max(one.paces_s) <= (1.0 + SLOWED) * fastest_s])
 
 
-def visit_until_calm(
-    plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made]
-) -> tuple[dict[str, list[Visit]], dict[str, int]]:
-    """Visits of every plan that count, ``wanted`` of each where the machine lets it, and how many do not.
+def visit_until_calm(plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made]) -> dict[str, Kept]:
+    """Visits of every plan that count, ``wanted`` of each where the machine lets it.
 
     All plans are visited in turn, so that a disturbance does not hit one of them alone. Where cores never came free
-    those that repeat are given, none of which counts.
+    those that repeat are kept, none of which counts.
     """
     made: dict[str, list[Made]] = {name: [] for name in plans}
     fastest_s = float("inf")
@@ -90,6 +97,9 @@ def visit_until_calm(
             if len(undisturbed(made[name], fastest_s)) < wanted:
                 made[name].append(make(plan))
                 fastest_s = min(fastest_s, *made[name][-1].paces_s)
-    count = {name: undisturbed(some, fastest_s) for name, some in made.items()}
-    kept = {name: visits or calm([one.visit for one in made[name]]) for name, visits in count.items()}
-    return kept, {name: len(made[name]) - len(visits) for name, visits in count.items()}
+    return {name: _kept(some, fastest_s) for name, some in made.items()}
+
+
+def _kept(made: Sequence[Made], fastest_s: float) -> Kept:
+    count = undisturbed(made, fastest_s)
+    return Kept(count or calm([one.visit for one in made]), len(made) - len(count), bool(count))

@@ -37,9 +37,10 @@ class ParallelSizes:
 
     @property
     def expert_t(self) -> int:
-        """Tensor-parallel size of experts: the model's own, and ``t x c`` where pipeline stages follow context
-        parallelism, which no mixture has here. Megatron wants stages of experts and of the rest to be the same ranks.
-        """  # noqa: D205
+        """Tensor-parallel size of experts: the model's own, ``t c`` where stages follow context parallelism.
+
+        No mixture has both here; Megatron wants stages of experts and of the rest to be the same ranks.
+        """
         return self.t * self.c if self.p > 1 else self.t
 
 

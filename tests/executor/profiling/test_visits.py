@@ -44,18 +44,22 @@ def test_a_disturbed_visit_is_made_again_in_turn(measured: Callable[[float], Vis
         order.append(plan.placement)
         return Made(measured(seconds[plan.placement].pop(0)), (1.0, 1.0))
 
-    kept, again = visit_until_calm(_plans("a", "b"), 2, visit)
+    kept = visit_until_calm(_plans("a", "b"), 2, visit)
     assert order == ["a", "b", "a", "b", "a", "a"]
-    assert {name: [median_s(v) for v in visits] for name, visits in kept.items()} == {"a": [1.0, 1.02], "b": [3.0, 3.0]}
-    assert again == {"a": 2, "b": 0}
+    medians = {name: [median_s(visit) for visit in of_plan.visits] for name, of_plan in kept.items()}
+    assert medians == {"a": [1.0, 1.02], "b": [3.0, 3.0]}
+    assert {name: (of_plan.disturbed, of_plan.is_calm) for name, of_plan in kept.items()} == {
+        "a": (2, True),
+        "b": (0, True),
+    }
 
 
 def test_a_machine_without_rest_ends_all_the_same(measured: Callable[[float], Visit]) -> None:
     """What is left is told by few visits, not by a loop without end."""
     slower = iter(range(1, 100))
-    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(float(next(slower))), (1.0, 1.0)))
-    assert len(kept["a"]) == 1
-    assert again["a"] == 2 * AT_MOST - 1
+    kept = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(float(next(slower))), (1.0, 1.0)))
+    assert len(kept["a"].visits) == 1
+    assert kept["a"].disturbed == 2 * AT_MOST - 1
 
 
 def test_visits_on_slowed_cores_do_not_count_although_they_repeat(measured: Callable[[float], Visit]) -> None:
@@ -72,15 +76,16 @@ def test_visits_are_made_again_until_cores_are_free(measured: Callable[[float], 
     """Of four visits somebody has a core in two; that the first was one of them is known after the second."""
     made = iter([(1.5, 2.0, 2.0), (1.0, 1.0, 1.0), (1.4, 1.0, 2.0), (1.01, 1.05, 1.0)])
     visits = (Made(measured(s), (before, after)) for s, before, after in made)
-    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: next(visits))
-    assert [median_s(visit) for visit in kept["a"]] == [1.0, 1.01]
-    assert again == {"a": 2}
+    kept = visit_until_calm(_plans("a"), 2, lambda plan: next(visits))
+    assert [median_s(visit) for visit in kept["a"].visits] == [1.0, 1.01]
+    assert (kept["a"].disturbed, kept["a"].is_calm) == (2, True)
 
 
 def test_where_cores_never_come_free_what_repeats_is_left(measured: Callable[[float], Visit]) -> None:
     """A measurement on a busy machine is worth more than none; that no visit counts is said."""
-    kept, again = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(1.5), (1.0, 2.0)))
-    assert len(kept["a"]) == again["a"] == 2 * AT_MOST
+    kept = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(1.5), (1.0, 2.0)))
+    assert len(kept["a"].visits) == kept["a"].disturbed == 2 * AT_MOST
+    assert not kept["a"].is_calm
 
 
 def _plans(*names: str) -> dict[str, Plan]:
