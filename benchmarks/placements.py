@@ -2,9 +2,9 @@
 
     python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
 
-Every placement runs behind a Ray controller, in turns, its ranks on cores of their own; visits that other work
-disturbed are made again (``executor.profiling.visits``), and how many were is printed. A loop in which some placement
-had no other is undecided.
+Every placement runs behind a Ray controller, in turns, its ranks on cores of their own; visits during which the cores
+were hardly ever as fast as during the profile, or that do not repeat, are made again (``executor.profiling.visits``),
+and how many were is printed. A loop in which some placement had no other is undecided.
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from executor.profiling.core_pace import CorePace
+from executor.profiling.core_pace import PACE, CorePace
 from executor.profiling.visits import Made, visit, visit_until_calm
 from hybridmap.job.load import load_job
 from hybridmap.validation.comparison import compare
@@ -92,6 +92,14 @@ def made(plan: Plan, facts: Facts, config: RunConfig, iterations: int, pace_s: C
     return visit(facts, plan, slots, iterations, pace_s)
 
 
+def profiled_pace_s(profile: Path) -> float | None:
+    """Of the cores while the profile's runs were made; ``None`` where it does not say."""
+    import pandas as pd
+
+    path = profile / f"{PACE}.parquet"
+    return float(pd.read_parquet(path)["latency_s"].iloc[0]) if path.exists() else None
+
+
 def calibrated_by(measured: Sequence[Timeline], plan: Plan, facts: Facts) -> Facts:
     """Facts with what a few iterations of one plan, of all its visits, say of the prices."""
     from hybridmap.calibration.learn import learn
@@ -136,7 +144,10 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
     with CorePace(max(plan.num_gpus for plan in plans.values())) as cores:
-        kept = visit_until_calm(plans, visits, lambda plan: made(plan, facts, config, iterations, cores.measure_s))
+        visited = visit_until_calm(
+            plans, visits, lambda plan: made(plan, facts, config, iterations, cores.measure_s), profiled_pace_s(profile)
+        )
+    kept = visited.of
     measured = {name: of_plan.visits for name, of_plan in kept.items()}
     learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
     rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]
@@ -149,6 +160,7 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
         "date": time.strftime("%Y-%m-%d"),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
+        "pace_s": visited.pace_s,
         "load_before": load,
         "load_after": os.getloadavg()[0],
         "rows": rows,
@@ -217,9 +229,10 @@ def show(found: Mapping[str, Any]) -> None:
         times = [1e3 * row[k] for k in ("predicted_s", "calibrated_s", "measured_s", "low_s", "high_s")]
         columns = f"{times[0]:13.1f}  {times[1]:13.1f} {times[2]:13.1f}   {times[3]:.1f} to {times[4]:.1f}"
         print(f"{row['placement']:16s} {columns}   {row['visits_apart']:.0%}")
-    print(f"visits that were disturbed: {sum(found['disturbed_visits'].values())}")
+    disturbed, pace_ms = sum(found["disturbed_visits"].values()), 1e3 * found["pace_s"]
+    print(f"visits that were disturbed: {disturbed}; others with the cores at {pace_ms:.1f} ms a training step")
     if found["never_calm"]:
-        print(f"undecided: the cores were free in no visit of {', '.join(found['never_calm'])}")
+        print(f"undecided: the cores had that pace in no visit of {', '.join(found['never_calm'])}")
     print(f"pairs in the wrong order beyond the spread: {found['swapped'] or 'none'}")
     by = found["calibrated"]
     far, order = by["far"] or "none", by["swapped"] or "none"

@@ -61,7 +61,9 @@ def _kept(profiler: Profiler, measured: Measured, number: int) -> None:
 def _operators(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     for case in profiler.cases.values():
         if any(_is(row, case.key) for row in rows.get(case.table, ())):
-            yield _once(case.table, case.key, partial(measured_case, case, profiler.device, _longer(profiler)))
+            yield _once(
+                case.table, case.key, partial(measured_case, case, profiler.device, _longer(profiler), profiler.is_calm)
+            )
 
 
 def _is(row: Row, key: Key) -> bool:
@@ -92,7 +94,7 @@ def _engine(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[M
     from executor.profiling.engine_step import CALLS, measure_probe
 
     for probe in _probes(profiler, probes_for(profiler.request), rows.get("engine_step", ()), CALLS):
-        found = measure_probe(probe, profiler.request.dtype, profiler.device, _longer(profiler))
+        found = measure_probe(probe, profiler.request.dtype, profiler.device, _longer(profiler), profiler.is_calm)
         yield _of("engine_step", found)
 
 
@@ -105,6 +107,7 @@ def _probes(profiler: Profiler, probes: Sequence[Probe], rows: Sequence[Row], ca
 
 def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     from executor.profiling import host_contention, parallel_step
+    from executor.profiling.core_pace import PACE
 
     request, of_ranks = profiler.request, rows.get(parallel_step.ROWS, ())
     if not request.has_neighbours:
@@ -117,7 +120,9 @@ def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) 
     if not wanted and any(row["engine"] != FAKE for row in rows.get("dispatch", ())):
         wanted = probes[:1]  # what lies between calls is the same for any model
     for probe in wanted:
-        yield host_contention.measure_host_contention(probe, request.dtype, ITERATIONS, crowded=request.is_crowded)
+        yield host_contention.measure_host_contention(
+            probe, request.dtype, ITERATIONS, crowded=request.is_crowded, pace_s=profiler.journal.first_s(PACE)
+        )
 
 
 def _dispatch(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:

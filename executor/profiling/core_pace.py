@@ -1,12 +1,14 @@
-"""How fast this machine's cores are now: the same training steps on all of them at once.
+"""How fast this machine's cores are now: the same training steps on all of them at once, or on this process's own.
 
-Where another process takes a core, or another machine on the same host the caches or memory, they take longer, and so
-does a run. It says so without a look at any prediction. Products of small matrices would not do: they took the same to
-1 % while runs beside them took half as long again.
+Where another process takes a core, or another machine of the same host the other half of it, they take 1.5 to 1.8 times
+as long, and so does a run: for a fraction of a second or an hour, one core or both. It says so without a look at any
+prediction. Products of small matrices would not do: they took the same to 1 % while runs beside them took half as long
+again.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import time
@@ -17,9 +19,16 @@ import numpy as np
 from executor.cores import stay_on_core
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-SAMPLES, ROWS, WIDTH = 40, 64, 64
+    from executor.profiling.cases import Key
+
+PACE = "core_pace"
+"""Table of a profile: the pace at which its runs behind a controller were made."""
+SAME = 0.25
+"""Cores whose paces differ by no more are as fast as each other: free ones stay within 14 %, others take 50 to 80 %."""
+SAMPLES, ROWS, WIDTH = 5, 64, 64
 """Training steps of a transformer of this width on so many rows, some 10 ms each."""
 
 
@@ -55,21 +64,49 @@ class CorePace:
         return max(float(np.median(end.recv())) for end in self._ends)
 
 
+class OwnPace:
+    """How fast this process's core is, asked between the things that it times."""
+
+    def __init__(self) -> None:
+        self._step = _training_step()
+        self._fastest_s = math.inf
+        self._step()
+
+    def is_calm(self) -> bool:
+        """Whether it is about as fast now as it ever was when asked."""
+        pace_s = float(np.median([self._step() for _ in range(SAMPLES)]))
+        self._fastest_s = min(self._fastest_s, pace_s)
+        return pace_s <= (1.0 + SAME) * self._fastest_s
+
+
+def pace_key(ranks: int) -> Key:
+    """Of its row in a profile, for runs of so many ranks."""
+    return {"cores": min(ranks, os.cpu_count() or 1)}
+
+
 def _compute(end: Connection, core: int) -> None:
-    """Steps of a small transformer, as a rank computes them: many operators, and what they read is in shared caches."""
     import torch
 
     stay_on_core(core)
     torch.set_num_threads(1)
+    step = _training_step()
+    while True:
+        end.send([step() for _ in range(end.recv())])
+
+
+def _training_step() -> Callable[[], float]:
+    """A step of a small transformer, as a rank computes it: many operators, what they read is in shared caches."""
+    import torch
+
     layers = [torch.nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True) for _ in range(2)]
     network, rows = torch.nn.Sequential(*layers), torch.zeros(ROWS, 7, WIDTH)
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.0)
-    while True:
-        times = []
-        for _ in range(end.recv()):
-            start_s = time.perf_counter()
-            network(rows).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            times.append(time.perf_counter() - start_s)
-        end.send(times)
+
+    def step() -> float:
+        start_s = time.perf_counter()
+        network(rows).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return time.perf_counter() - start_s
+
+    return step

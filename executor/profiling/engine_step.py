@@ -17,7 +17,7 @@ from executor.profiling.statistics import Summary, summarise
 from profiles.models.probe_models import SHAPE_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import torch
     from tensordict import TensorDict
@@ -80,34 +80,65 @@ class Probe:
 CALLS = ("generate_sequences", "compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
 
 
+class _Cycles:
+    """Seconds of the calls of each cycle: of those that the core was calm for, and of all."""
+
+    def __init__(self) -> None:
+        self._all: list[dict[str, float]] = []
+        self._calm: list[dict[str, float]] = []
+
+    def add(self, seconds: dict[str, float], *, is_calm: bool) -> None:
+        self._all.append(seconds)
+        self._calm += [seconds] * is_calm
+
+    def __len__(self) -> int:
+        """How many count."""
+        return len(self._calm)
+
+    @property
+    def made(self) -> int:
+        return len(self._all)
+
+    def summaries(self) -> dict[str, Summary]:
+        """Of each call in the cycles that count; in all where two do not."""
+        cycles = self._calm if len(self) > 1 else self._all
+        return {call: summarise([seconds[call] for seconds in cycles]) for call in CALLS}
+
+
 def measure_probe(
-    probe: Probe, dtype: str, device: torch.device, precision: Precision
+    probe: Probe, dtype: str, device: torch.device, precision: Precision, is_calm: Callable[[], bool] = lambda: True
 ) -> Iterator[tuple[Key, Summary]]:
-    """Yield each call's key and times. ``InputError`` where the engine does not run such a model."""
-    times: dict[str, list[float]] = {call: [] for call in CALLS}
+    """Yield each call's key and times. ``InputError`` where the engine does not run such a model.
+
+    Cycles of calls count where the core ``is_calm`` before and after.
+    """
+    cycles = _Cycles()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
         rank = _rank(probe, str(path), dtype, device)
-        start_s, start_cpu_s, cycle = time.perf_counter(), time.process_time(), 0
-        while True:
-            for call, seconds in _cycle(rank, probe, cycle):
-                if cycle >= CYCLES_TO_WARM:
-                    times[call].append(seconds)
-            cycle += 1
-            enough = cycle - CYCLES_TO_WARM >= precision.min_repeats
-            sure = enough and all(summarise(found).half_width <= precision.half_width for found in times.values())
-            if sure or cycle - CYCLES_TO_WARM >= precision.max_repeats:
-                break
-            spent_s = time.perf_counter() - start_s
-            if spent_s > MOST_PROBE_S and cycle - CYCLES_TO_WARM >= 2:
-                break
-            if enough and time.perf_counter() - start_s > precision.max_s * PROBE_SHARE:
-                break
+        start_s, start_cpu_s = time.perf_counter(), time.process_time()
+        for cycle in range(CYCLES_TO_WARM):
+            dict(_cycle(rank, probe, cycle))
+        before = is_calm()
+        while not _is_enough(cycles, precision, time.perf_counter() - start_s):
+            seconds = dict(_cycle(rank, probe, CYCLES_TO_WARM + cycles.made))
+            after = is_calm()
+            cycles.add(seconds, is_calm=before and after)
+            before = after
         share = (time.process_time() - start_cpu_s) / (time.perf_counter() - start_s)
     computes = device.type == "cpu" and not probe.idle_ms
-    for call, found in times.items():
-        yield probe.key(dtype, call), replace(summarise(found), cpu_share=share if computes else None)
+    for call, found in cycles.summaries().items():
+        yield probe.key(dtype, call), replace(found, cpu_share=share if computes else None)
+
+
+def _is_enough(cycles: _Cycles, precision: Precision, spent_s: float) -> bool:
+    if len(cycles) >= precision.max_repeats or (spent_s > MOST_PROBE_S and cycles.made > 1):
+        return True
+    if len(cycles) < precision.min_repeats:
+        return False
+    sure = all(found.half_width <= precision.half_width for found in cycles.summaries().values())
+    return sure or spent_s > precision.max_s * PROBE_SHARE
 
 
 def _rank(probe: Probe, path: str, dtype: str, device: torch.device) -> Any:

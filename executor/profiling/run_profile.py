@@ -11,9 +11,11 @@ import torch
 
 from executor.profiling import attention, memory_ops
 from executor.profiling.collectives import GLOO_KINDS, KINDS, measure_collectives
+from executor.profiling.core_pace import PACE, OwnPace
 from executor.profiling.gemm import gemm_case
 from executor.profiling.probes import host_contention_probes, parallel_probes, probes_for
 from executor.profiling.request import SHARES
+from executor.profiling.statistics import while_calm
 from executor.profiling.timing import measure, num_copies
 from profiles.errors import HybridmapError
 from profiles.models.gemm_shapes import powers_of_two
@@ -48,10 +50,11 @@ def collective_bytes(device: str, quick: bool) -> list[int]:
     return [largest, 16, *reversed(between)]
 
 
-def measured_case(case: Case, device: torch.device, precision: Precision) -> Summary:
-    """Times of one operation on its device."""
+def measured_case(case: Case, device: torch.device, precision: Precision, is_calm: Callable[[], bool]) -> Summary:
+    """Times of one operation on its device, while the core that it takes is calm."""
     copies = num_copies(device, case.operand_bytes)
-    return measure(case.make(device, copies), device, precision, copies)
+    run = case.make(device, copies)
+    return while_calm(lambda: measure(run, device, precision, copies), is_calm)
 
 
 class Profiler:
@@ -60,6 +63,7 @@ class Profiler:
     def __init__(self, request: Request, journal: Journal, report: Report) -> None:
         self.request, self.journal, self.report = request, journal, report
         self.device = torch.device(request.device)
+        self.is_calm = OwnPace().is_calm if self.device.type == "cpu" else lambda: True
         self._part = ""
         self.cases: dict[object, Case] = {}
 
@@ -89,7 +93,8 @@ class Profiler:
         self.cases[case.name] = case
         if not self.journal.has(case.table, case.key):
             try:
-                self.journal.add(case.table, case.key, measured_case(case, self.device, self.request.precision))
+                found = measured_case(case, self.device, self.request.precision, self.is_calm)
+                self.journal.add(case.table, case.key, found)
             except (RuntimeError, NotImplementedError) as error:  # out of memory, or a kernel that does not exist
                 self.journal.add_failure(case.table, case.key, f"{type(error).__name__}: {str(error).splitlines()[0]}")
                 if self.device.type == "cuda":
@@ -264,7 +269,10 @@ class Profiler:
             if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
                 continue
             try:
-                for table, key, found in measure_host_contention(probe, self.request.dtype, 20, crowded=crowded):
+                of_cores = self.journal.first_s(PACE)
+                for table, key, found in measure_host_contention(
+                    probe, self.request.dtype, 20, crowded=crowded, pace_s=of_cores
+                ):
                     self.journal.add(table, key, found)
             except (RuntimeError, ImportError, HybridmapError) as error:
                 for key in keys:
@@ -282,7 +290,9 @@ class Profiler:
             if late or all(self.journal.has("engine_step", key) for key in keys):
                 continue
             try:
-                for key, found in measure_probe(probe, self.request.dtype, self.device, self.request.precision):
+                for key, found in measure_probe(
+                    probe, self.request.dtype, self.device, self.request.precision, self.is_calm
+                ):
                     self.journal.add("engine_step", key, found)
             except (RuntimeError, ImportError, HybridmapError) as error:
                 for key in keys:

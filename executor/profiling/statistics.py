@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 CONFIDENCE = 0.95
 OUTLIER_DEVIATIONS = 5.0
+TRIES = 5
+"""Measurements of one thing on cores that others use, before the fastest of them has to do."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,19 @@ def summarise(times_s: Sequence[float]) -> Summary:
 def least_disturbed(rounds: Sequence[Summary]) -> Summary:
     """The fastest of summaries of one thing, taken at different times: what else a machine does only ever slows."""
     return min(rounds, key=lambda summary: summary.median_s)
+
+
+def while_calm(measure: Callable[[], Summary], is_calm: Callable[[], bool]) -> Summary:
+    """A measurement before and after which the machine was calm; the least disturbed of ``TRIES`` where none was."""
+    made: list[Summary] = []
+    before = is_calm()
+    while len(made) < TRIES:
+        made.append(measure())
+        after = is_calm()
+        if before and after:
+            return made[-1]
+        before = after
+    return least_disturbed(made)
 
 
 def rank_below(num: int) -> int:

@@ -1,9 +1,9 @@
 """Plans measured in turns, and again where the machine was disturbed. A visit is one run of one plan.
 
-A machine's other work comes and goes, and so do its clocks. A visit counts if the cores were about as fast before and
-after its iterations as they were at their fastest, and if it repeats; both are told without a look at any prediction.
-Not the fastest visits count: of twelve to each of five plans on a shared machine one was far faster than what the
-others agreed on.
+A machine's other work comes and goes, and so do its clocks. An iteration counts if the cores were as fast right before
+and after it as they are alone, and a visit if enough of its iterations do and if it repeats; all is told without a look
+at any prediction. How fast they are alone a profile says of itself: its prices hold for such cores. Not the fastest
+visits count: of twelve to each of five plans on a shared machine one was far faster than what the others agreed on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from executor.profiling.core_pace import SAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
 
 CALM = 0.05
 """Visits whose medians lie so close to each other repeat: those of an idle machine do, to 1 to 5 %."""
-SLOWED = 0.12
-"""Cores that take so much longer than at their fastest are disturbed: idle ones stay within 9 %, others take 80 %."""
+LEAST = 5
+"""Iterations that a visit needs to count."""
 WARMUP = 5
-AT_MOST = 2
+AT_MOST = 3
 """So many times the wanted visits are made of a plan that does not come to rest."""
 
 Visit = list["Timeline"]
@@ -35,10 +37,15 @@ Visit = list["Timeline"]
 
 @dataclass(frozen=True)
 class Made:
-    """Iterations of a visit, and what the same steps on all cores took then, at least before and after, seconds."""
+    """Iterations of a visit; what the same steps on all cores took before each and after the last, seconds."""
 
     visit: Visit
     paces_s: tuple[float, ...]
+
+    def at(self, pace_s: float) -> Visit:
+        """Iterations with cores at this pace before and after."""
+        same = [pace_s / (1.0 + SAME) <= pace <= (1.0 + SAME) * pace_s for pace in self.paces_s]
+        return [t for t, before, after in zip(self.visit, same, same[1:], strict=False) if before and after]
 
 
 @dataclass(frozen=True)
@@ -50,14 +57,22 @@ class Kept:
     is_calm: bool
 
 
+@dataclass(frozen=True)
+class Visits:
+    """What was kept of each plan, and the cores' pace then, seconds."""
+
+    of: dict[str, Kept]
+    pace_s: float
+
+
 def visit(facts: JobFacts, plan: Plan, config: RunConfig, iterations: int, pace_s: Callable[[], float]) -> Made:
-    """Iterations of one run of a plan, after warm-up, and the cores' pace before and after these."""
+    """Iterations of one run of a plan, after warm-up, and the cores' pace around each."""
     from executor.run import run
 
     paces_s: list[float] = []
 
     def look(iteration: int, _: Mapping[str, float]) -> None:
-        if iteration in (WARMUP - 2, WARMUP + iterations - 1):  # one more fills the caches again
+        if iteration >= WARMUP - 1:
             paces_s.append(pace_s())
 
     with tempfile.TemporaryDirectory() as folder:
@@ -79,27 +94,38 @@ def calm(visits: Sequence[Visit]) -> list[Visit]:
     return best
 
 
-def undisturbed(made: Sequence[Made], fastest_s: float) -> list[Visit]:
-    """Visits that count, given what those steps take on idle cores."""
-    return calm([one.visit for one in made if max(one.paces_s) <= (1.0 + SLOWED) * fastest_s])
+def undisturbed(made: Sequence[Made], pace_s: float) -> list[Visit]:
+    """Visits that count, less their iterations that do not, given what the steps take on cores that are free."""
+    return calm([visit for one in made if len(visit := one.at(pace_s)) >= LEAST])
 
 
-def visit_until_calm(plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made]) -> dict[str, Kept]:
+def visit_until_calm(
+    plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made], pace_s: float | None = None
+) -> Visits:
     """Visits of every plan that count, ``wanted`` of each where the machine lets it.
 
-    All plans are visited in turn, so that a disturbance does not hit one of them alone. Where cores never came free
-    those that repeat are kept, none of which counts.
+    All plans are visited in turn, so that a disturbance does not hit one of them alone. Where none counts those that
+    repeat are kept.
+
+    Parameters
+    ----------
+    plans, wanted, make
+        What to visit, how often, and how.
+    pace_s
+        Of free cores; by default the fastest that any visit met.
     """
     made: dict[str, list[Made]] = {name: [] for name in plans}
-    fastest_s = float("inf")
+
+    def free_s() -> float:
+        return pace_s or min((pace for some in made.values() for one in some for pace in one.paces_s), default=1.0)
+
     for _ in range(AT_MOST * wanted):
         for name, plan in plans.items():
-            if len(undisturbed(made[name], fastest_s)) < wanted:
+            if len(undisturbed(made[name], free_s())) < wanted:
                 made[name].append(make(plan))
-                fastest_s = min(fastest_s, *made[name][-1].paces_s)
-    return {name: _kept(some, fastest_s) for name, some in made.items()}
+    return Visits({name: _kept(some, free_s()) for name, some in made.items()}, free_s())
 
 
-def _kept(made: Sequence[Made], fastest_s: float) -> Kept:
-    count = undisturbed(made, fastest_s)
+def _kept(made: Sequence[Made], pace_s: float) -> Kept:
+    count = undisturbed(made, pace_s)
     return Kept(count or calm([one.visit for one in made]), len(made) - len(count), bool(count))

@@ -61,6 +61,7 @@ KEYS: dict[str, dict[str, str]] = {
     "engine_step": _PROBE,
     "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
     "neighbour_step": {**_PROBE, "neighbours": "ranks of another pool that work meanwhile"},
+    "core_pace": {"cores": "that compute at once"},
     "dispatch": {
         "launcher": "name",
         "engine": "of the ranks; fake: they compute nothing",

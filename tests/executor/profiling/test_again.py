@@ -87,7 +87,7 @@ def test_a_probe_is_repeated_with_all_its_calls_and_a_failure_leaves_what_there_
     probe, broken = probes_for(profiler.request)[:2]
     rows = [{**each.key("fp32", "update_actor"), "latency_s": 1.0} for each in (probe, broken)]
 
-    def measured(given: engine_step.Probe, dtype: str, device: object, precision: Precision):  # type: ignore[no-untyped-def]
+    def measured(given: engine_step.Probe, dtype: str, device: object, precision: Precision, is_calm: object):  # type: ignore[no-untyped-def]
         if given is not probe and given == broken:
             raise RuntimeError("out of memory")
         assert precision.max_repeats > FAST.max_repeats
