@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from executor.profiling.core_pace import PACE, CorePace
+from executor.profiling.core_pace import CorePace, pace_of
 from executor.profiling.visits import Made, visit, visit_until_calm
 from hybridmap.job.load import load_job
 from hybridmap.validation.comparison import compare
@@ -92,14 +92,6 @@ def made(plan: Plan, facts: Facts, config: RunConfig, iterations: int, pace_s: C
     return visit(facts, plan, slots, iterations, pace_s)
 
 
-def profiled_pace_s(profile: Path) -> float | None:
-    """Of the cores while the profile's runs were made; ``None`` where it does not say."""
-    import pandas as pd
-
-    path = profile / f"{PACE}.parquet"
-    return float(pd.read_parquet(path)["latency_s"].iloc[0]) if path.exists() else None
-
-
 def calibrated_by(measured: Sequence[Timeline], plan: Plan, facts: Facts) -> Facts:
     """Facts with what a few iterations of one plan, of all its visits, say of the prices."""
     from hybridmap.calibration.learn import learn
@@ -143,9 +135,10 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     plans = {name: plan_of(job.facts(), sets, 64) for name, sets in PLACEMENTS.items()}
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
-    with CorePace(max(plan.num_gpus for plan in plans.values())) as cores:
+    free, ranks = pace_of(profile), max(plan.num_gpus for plan in plans.values())
+    with CorePace(free.cores if free else ranks) as cores:
         visited = visit_until_calm(
-            plans, visits, lambda plan: made(plan, facts, config, iterations, cores.measure_s), profiled_pace_s(profile)
+            plans, visits, lambda plan: made(plan, facts, config, iterations, cores.measure_s), free and free.pace_s
         )
     kept = visited.of
     measured = {name: of_plan.visits for name, of_plan in kept.items()}

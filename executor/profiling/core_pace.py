@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,8 +22,7 @@ from executor.cores import stay_on_core
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
-
-    from executor.profiling.cases import Key
+    from pathlib import Path
 
 PACE = "core_pace"
 """Table of a profile: the pace at which its runs behind a controller were made."""
@@ -32,17 +32,25 @@ SAMPLES, ROWS, WIDTH = 5, 64, 64
 """Training steps of a transformer of this width on so many rows, some 10 ms each."""
 
 
-class CorePace:
-    """A process on each core that ``ranks`` take, idle but while :meth:`measure_s` asks it; a context manager."""
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a step on so many cores at once."""
 
-    def __init__(self, ranks: int) -> None:
-        self._num = min(ranks, os.cpu_count() or 1)
+    cores: int
+    pace_s: float
+
+
+class CorePace:
+    """A process on each of so many cores, idle but while :meth:`measure_s` asks it; a context manager."""
+
+    def __init__(self, cores: int) -> None:
+        self.cores = min(cores, os.cpu_count() or 1)
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
         self._ends: list[Connection] = []
         self._processes: list[Any] = []
-        for core in range(self._num):
+        for core in range(self.cores):
             here, there = context.Pipe()
             process = context.Process(target=_compute, args=(there, core), daemon=True)
             process.start()
@@ -79,9 +87,13 @@ class OwnPace:
         return pace_s <= (1.0 + SAME) * self._fastest_s
 
 
-def pace_key(ranks: int) -> Key:
-    """Of its row in a profile, for runs of so many ranks."""
-    return {"cores": min(ranks, os.cpu_count() or 1)}
+def pace_of(profile: Path) -> Pace | None:
+    """Of the cores while the runs of a profile were made; ``None`` where it had none of ranks that take cores."""
+    import pyarrow.parquet as pq
+
+    path = profile / f"{PACE}.parquet"
+    rows = pq.read_table(path).to_pylist() if path.is_file() else []
+    return Pace(int(rows[0]["cores"]), float(rows[0]["latency_s"])) if rows else None
 
 
 def _compute(end: Connection, core: int) -> None:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from executor.profiling.core_pace import PACE, CorePace, pace_key
+from executor.profiling.core_pace import PACE, CorePace
 from executor.profiling.dispatch import ROWS as BETWEEN_CALLS
 from executor.profiling.dispatch import dispatch_key, gaps
 from executor.profiling.parallel_step import ROWS as OF_RANKS
@@ -72,7 +72,7 @@ def measure_host_contention(
             return visit(job, plan, config, iterations, cores.measure_s)
 
         visits = visit_until_calm(plans, ROUNDS, make, pace_s)
-    yield PACE, pace_key(ranks), summarise([visits.pace_s])
+    yield PACE, {"cores": cores.cores}, summarise([visits.pace_s])
     found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
     for name, of_plan in visits.of.items():
         for timelines in of_plan.visits:

@@ -65,19 +65,29 @@ class Visits:
     pace_s: float
 
 
+class PaceWatch:
+    """Watches a run: the cores' pace around each iteration after warm-up."""
+
+    def __init__(self, pace_s: Callable[[], float]) -> None:
+        self._pace_s = pace_s
+        self._paces_s: list[float] = []
+
+    def __call__(self, iteration: int, _: Mapping[str, float]) -> None:
+        if iteration >= WARMUP - 1:
+            self._paces_s.append(self._pace_s())
+
+    def made(self, timelines: Sequence[Timeline]) -> Made:
+        """The visit, of all iterations of the run."""
+        return Made(list(timelines[WARMUP:]), tuple(self._paces_s))
+
+
 def visit(facts: JobFacts, plan: Plan, config: RunConfig, iterations: int, pace_s: Callable[[], float]) -> Made:
     """Iterations of one run of a plan, after warm-up, and the cores' pace around each."""
     from executor.run import run
 
-    paces_s: list[float] = []
-
-    def look(iteration: int, _: Mapping[str, float]) -> None:
-        if iteration >= WARMUP - 1:
-            paces_s.append(pace_s())
-
+    watch = PaceWatch(pace_s)
     with tempfile.TemporaryDirectory() as folder:
-        timelines = run(facts, plan, config, folder, WARMUP + iterations, watch=look)
-    return Made(list(timelines[WARMUP:]), tuple(paces_s))
+        return watch.made(run(facts, plan, config, folder, WARMUP + iterations, watch=watch))
 
 
 def median_s(visit: Sequence[Timeline]) -> float:

@@ -46,7 +46,7 @@ class Dtype(StrEnum):
 
 def profile(
     device: Annotated[Device, typer.Option("--device", help="auto takes a GPU where there is one.")] = Device.AUTO,
-    quick: Annotated[bool, typer.Option("--quick", help="Under 3 minutes: fewer sizes, wider gaps.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Some minutes, not an hour: fewer sizes, wider gaps.")] = False,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The profile folder; resumed if it is there.")
     ] = Path(DEFAULT_OUT),

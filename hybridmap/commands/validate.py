@@ -3,14 +3,14 @@
 A door to torch and Ray, like ``run``: they are imported while the command runs.
 """
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybridmap.commands.measured_run import measure
 from hybridmap.commands.options import ForceProfile, Json
 from hybridmap.commands.profile import DEFAULT_OUT
 from hybridmap.console import say, say_json, warn
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
-WARMUP_ITERATIONS, WATCHED_ITERATION = 5, 1
-EXIT_INTERRUPTED = 130
 WRITTEN = ("validation.json", "predicted.json", "measured.json", "timeline.html")
 
 
@@ -69,7 +67,7 @@ def validate(
     facts = local_facts(here, given.run, chosen)
     chosen = _local_plan(chosen, facts)
     predicted, iteration_s = _predict(chosen, facts)
-    measured = _measure(here, chosen, given.run, out, iterations, profile, as_json)
+    measured = measure(here.facts(), chosen, given.run, out, iterations, profile, quiet=as_json)
     amounts = _amounts(chosen, facts, predicted, measured)
     from hybridmap.validation.comparison import compare
     from hybridmap.validation.drafts import kept_drafts
@@ -146,57 +144,6 @@ def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
     from simulator.play.simulate import simulate
 
     return simulate(plan, without_dispatch(facts)), simulate(plan, facts).iteration_s
-
-
-def _measure(
-    job: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, profile: Path, quiet: bool
-) -> "Measured":
-    from executor.profiling.environment import use_threads
-    from executor.run import run
-    from hybridmap.text.run import RunView
-    from hybridmap.validation.measured import Measured
-
-    use_threads(_threads(profile))
-    taken: dict[str, int] = {}
-    kernels: dict[str, dict[str, float]] = {}
-
-    def count(iteration: int, records: Sequence[Any]) -> None:
-        for record in records:
-            if iteration == WATCHED_ITERATION:
-                found = kernels.setdefault(record.key, {})
-                found |= {name: max(s, found.get(name, 0.0)) for name, s in record.kernels.items()}
-            if iteration == iterations + WARMUP_ITERATIONS - 1:
-                taken[record.key] = taken.get(record.key, 0) + record.bytes_in
-
-    # measured without what no plan predicts, on cores as the profile's
-    config = config.model_copy(update={"checkpoint": None, "pin_cores": plan.num_gpus > 1})
-    before = os.getloadavg()[0]
-    view = RunView(iterations + WARMUP_ITERATIONS, quiet=quiet)
-    try:
-        with view:
-            total = iterations + WARMUP_ITERATIONS
-            timelines = run(
-                job.facts(),
-                plan,
-                config,
-                out / "run",
-                total,
-                watch=view.show,
-                on_records=count,
-                watch_kernels_in=WATCHED_ITERATION,
-            )
-    except KeyboardInterrupt:
-        warn(f"stopped after {len(view.rows)} iterations; nothing was compared")
-        raise SystemExit(EXIT_INTERRUPTED) from None
-    return Measured(tuple(timelines[WARMUP_ITERATIONS:]), taken, kernels, before, os.getloadavg()[0])
-
-
-def _threads(profile: Path) -> int:
-    """Threads of a rank when the profile was measured."""
-    from profiles.yaml_text import read_yaml_file
-
-    found = read_yaml_file(profile / "gemm.yaml")
-    return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
 
 
 def _amounts(plan: "Plan", facts: "Facts", predicted: "Timeline", measured: "Measured") -> "list[Amount]":
@@ -277,11 +224,21 @@ def _show(
     if facts.calibration.digest:
         say(f"\nprices carry the calibration layer of {profile}")
     say(f"\nload average {measured.load_before:.2f} before the run, {measured.load_after:.2f} after it")
+    if measured.disturbed:
+        say(_disturbance(measured))
     if layer is not None:
         say("\ncalibration, errors on iterations that no factor was taken from:")
         show_stages(layer.stages)
         say(f"wrote {profile / 'calibration.yaml'}; delete it to be without")
     say("\nwrote " + ", ".join(str(out / name) for name in WRITTEN if (out / name).is_file()))
+
+
+def _disturbance(measured: "Measured") -> str:
+    when = "ran while this machine's cores were slower or faster than when profiled"
+    if measured.holds_disturbed:
+        of = f"{measured.disturbed} of {len(measured.timelines)} iterations"
+        return f"{of} {when}, too many to leave out: validate again while nothing else runs, or profile again"
+    return f"{measured.disturbed} more iterations {when}, and do not count"
 
 
 def _longest(named: Mapping[str, float]) -> dict[str, float]:
@@ -306,6 +263,8 @@ def comparison_document(
         "kernels": {call: _longest(named) for call, named in measured.kernels.items() if named},
         "calibrated": bool(facts.calibration.digest),
         "load_average": [measured.load_before, measured.load_after],
+        "disturbed_iterations": measured.disturbed,
+        "disturbed_are_compared": measured.holds_disturbed,
         "calibration": layer.model_dump(mode="json") if layer else None,
         "written": [str(out / name) for name in WRITTEN if (out / name).is_file()],
     }

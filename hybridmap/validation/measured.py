@@ -16,6 +16,8 @@ class Measured:
     """Iterations after warm-up, the bytes that each call took in (all ranks), and the load beside the run.
 
     ``kernels``: seconds of each kernel by name, of the slowest rank, by call, in an iteration of the warm-up.
+    ``disturbed``: iterations that ran while the cores were slower or faster than when profiled, for ranks that take
+    cores. They are not among ``timelines``, unless hardly any other is; ``holds_disturbed`` says so.
     """
 
     timelines: tuple[Timeline, ...]
@@ -23,3 +25,5 @@ class Measured:
     kernels: Mapping[str, Mapping[str, float]]
     load_before: float
     load_after: float
+    disturbed: int = 0
+    holds_disturbed: bool = False

@@ -1,9 +1,14 @@
-"""Protects the look at a machine's cores: a process on each, none left behind."""
+"""Protects the look at a machine's cores: a process on each, none left behind; when a core is calm."""
 
 import multiprocessing
 import os
+from pathlib import Path
 
-from executor.profiling.core_pace import CorePace
+import pytest
+
+from executor.profiling import core_pace
+from executor.profiling.core_pace import PACE, SAMPLES, CorePace, OwnPace, Pace, pace_of
+from profiles.tables.write import write_table
 
 
 def test_it_computes_on_all_cores_and_leaves_nothing_behind() -> None:
@@ -12,3 +17,18 @@ def test_it_computes_on_all_cores_and_leaves_nothing_behind() -> None:
         assert cores.measure_s() > 0
         assert len(multiprocessing.active_children()) == min(64, os.cpu_count() or 1)
     assert multiprocessing.active_children() == []
+
+
+def test_a_profile_says_at_which_pace_its_runs_were_made(tmp_path: Path) -> None:
+    assert pace_of(tmp_path) is None, "a GPU's says nothing"
+    row = {"cores": 2, "latency_s": 0.0101, "low_s": 0.0101, "high_s": 0.0101, "repeats": 1, "outliers": 0, "error": ""}
+    write_table(tmp_path, PACE, [row], {"device": "here"})
+    assert pace_of(tmp_path) == Pace(2, 0.0101)
+
+
+def test_a_core_is_calm_while_it_is_about_as_fast_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own times would tell nothing sure."""
+    seconds = iter([1.0, *[1.0] * SAMPLES, *[1.6] * SAMPLES, *[1.2] * SAMPLES, *[0.9] * SAMPLES, *[1.2] * SAMPLES])
+    monkeypatch.setattr(core_pace, "_training_step", lambda: lambda: next(seconds))
+    pace = OwnPace()
+    assert [pace.is_calm() for _ in range(5)] == [True, False, True, True, False]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from executor.profiling.statistics import least_disturbed, rank_below, summarise
+from executor.profiling.statistics import TRIES, least_disturbed, rank_below, summarise, while_calm
 
 
 @pytest.mark.parametrize(("num", "below"), [(1, 0), (5, 0), (6, 0), (9, 1), (20, 5), (100, 39)])
@@ -33,3 +33,15 @@ def test_no_timing_is_no_summary() -> None:
 def test_of_rounds_at_different_times_the_fastest_counts() -> None:
     rounds = [summarise(times) for times in ([3.0, 3.1, 9.0], [2.0, 2.1, 2.2], [2.5])]
     assert least_disturbed(rounds) == rounds[1]
+
+
+def test_what_counts_is_measured_between_two_looks_at_a_calm_core() -> None:
+    """The second measurement ends on a slowed core, the third begins on one."""
+    made = iter([summarise([float(seconds)]) for seconds in (3.0, 2.0, 2.5, 1.0, 9.0)])
+    looks = iter([False, True, False, True, True])
+    assert while_calm(lambda: next(made), lambda: next(looks)).median_s == 1.0
+
+
+def test_where_a_core_never_is_calm_the_fastest_has_to_do() -> None:
+    made = iter([summarise([float(seconds)]) for seconds in range(9, 9 - TRIES, -1)])
+    assert while_calm(lambda: next(made), lambda: False).median_s == 10 - TRIES

@@ -1,0 +1,109 @@
+"""The run of ``hybridmap validate``: a plan for some iterations, on cores as they were when profiled.
+
+A door to torch and Ray, like ``run``: they are imported while it measures.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hybridmap.console import warn
+from hybridmap.validation.measured import Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from executor.profiling.core_pace import Pace
+    from executor.profiling.visits import Made
+    from executor.run_config import RunConfig
+    from executor.run_settings import JobFacts
+    from simulator.plan.plan import Plan
+    from simulator.plan.timeline import Timeline
+
+WATCHED_ITERATION = 1
+EXIT_INTERRUPTED = 130
+
+
+@dataclass
+class _Counts:
+    """What ranks counted: ``taken`` in the last iteration, bytes by call; ``kernels`` of the watched one."""
+
+    last: int
+    taken: dict[str, int] = field(default_factory=dict)
+    kernels: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def add(self, iteration: int, records: Sequence[Any]) -> None:
+        for record in records:
+            if iteration == WATCHED_ITERATION:
+                found = self.kernels.setdefault(record.key, {})
+                found |= {name: max(s, found.get(name, 0.0)) for name, s in record.kernels.items()}
+            if iteration == self.last:
+                self.taken[record.key] = self.taken.get(record.key, 0) + record.bytes_in
+
+
+# Long by what a run may be told; the steps are few.
+def measure(
+    facts: JobFacts, plan: Plan, config: RunConfig, out: Path, iterations: int, profile: Path, *, quiet: bool
+) -> Measured:
+    """Run a plan for some iterations after warm-up, as the profile's runs were made; an interruption ends the program.
+
+    Where the profile says how fast cores were, so does the run, and iterations at another pace do not count.
+    """
+    from executor.profiling.core_pace import CorePace, pace_of
+    from executor.profiling.environment import use_threads
+    from executor.profiling.visits import WARMUP, PaceWatch
+    from executor.run import run
+    from hybridmap.text.run import RunView
+
+    use_threads(_threads(profile))
+    # measured without what no plan predicts, on cores as the profile's
+    config = config.model_copy(update={"checkpoint": None, "pin_cores": plan.num_gpus > 1})
+    counts, before, pace = _Counts(iterations + WARMUP - 1), os.getloadavg()[0], pace_of(profile)
+    view = RunView(iterations + WARMUP, quiet=quiet)
+    try:
+        with CorePace(pace.cores) if pace else nullcontext() as cores, view:
+            looks = PaceWatch(cores.measure_s) if cores else None
+
+            def watch(iteration: int, metrics: Mapping[str, float]) -> None:
+                view.show(iteration, metrics)
+                if looks:
+                    looks(iteration, metrics)
+
+            timelines = run(
+                facts,
+                plan,
+                config,
+                out / "run",
+                iterations + WARMUP,
+                watch=watch,
+                on_records=counts.add,
+                watch_kernels_in=WATCHED_ITERATION,
+            )
+    except KeyboardInterrupt:
+        warn(f"stopped after {len(view.rows)} iterations; nothing was compared")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    kept, disturbed = that_count(looks.made(timelines), pace) if looks and pace else (timelines[WARMUP:], 0)
+    load = before, os.getloadavg()[0]
+    holds = disturbed > 0 and len(kept) == iterations
+    return Measured(tuple(kept), counts.taken, counts.kernels, *load, disturbed, holds)
+
+
+def that_count(made: Made, pace: Pace) -> tuple[list[Timeline], int]:
+    """Iterations on cores as the profile's, and how many others there were; all where there are too few of those."""
+    from executor.profiling.visits import LEAST
+
+    calm = made.at(pace.pace_s)
+    enough = len(calm) >= min(LEAST, len(made.visit))
+    return calm if enough else made.visit, len(made.visit) - len(calm)
+
+
+def _threads(profile: Path) -> int:
+    """Threads of a rank when the profile was measured."""
+    from profiles.yaml_text import read_yaml_file
+
+    found = read_yaml_file(profile / "gemm.yaml")
+    return int(found.get("threads_per_rank", 1)) if isinstance(found, dict) else 1
