@@ -55,7 +55,8 @@ def measure_host_contention(
     """Yield tables, keys and times: of calls with ``neighbours`` and on two ranks, of what lies between, of the cores.
 
     Neighbours are none and one, and three where the host is ``crowded`` by four ranks. ``pace_s`` of the cores is that
-    of earlier such rows.
+    of earlier such rows; its new row says how many kinds of runs met cores at that pace (``repeats``) and never did
+    (``outliers``).
 
     ``InputError`` without Ray.
     """
@@ -72,7 +73,9 @@ def measure_host_contention(
             return visit(job, plan, config, iterations, cores.measure_s)
 
         visits = visit_until_calm(plans, ROUNDS, make, pace_s)
-    yield PACE, {"cores": cores.cores}, summarise([visits.pace_s])
+    calm = sum(of_plan.is_calm for of_plan in visits.of.values())
+    pace = Summary(visits.pace_s, visits.pace_s, visits.pace_s, repeats=calm, outliers=len(visits.of) - calm)
+    yield PACE, {"cores": cores.cores}, pace
     found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
     for name, of_plan in visits.of.items():
         for timelines in of_plan.visits:

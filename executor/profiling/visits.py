@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CALM = 0.05
 """Visits whose medians lie so close to each other repeat: those of an idle machine do, to 1 to 5 %."""
 LEAST = 5
-"""Iterations that a visit needs to count."""
+"""Iterations that a visit needs to count; of fewer all."""
 WARMUP = 5
 AT_MOST = 3
 """So many times the wanted visits are made of a plan that does not come to rest."""
@@ -106,7 +106,7 @@ def calm(visits: Sequence[Visit]) -> list[Visit]:
 
 def undisturbed(made: Sequence[Made], pace_s: float) -> list[Visit]:
     """Visits that count, less their iterations that do not, given what the steps take on cores that are free."""
-    return calm([visit for one in made if len(visit := one.at(pace_s)) >= LEAST])
+    return calm([visit for one in made if len(visit := one.at(pace_s)) >= min(LEAST, len(one.visit))])
 
 
 def visit_until_calm(

@@ -68,7 +68,7 @@ def measure(
         with CorePace(pace.cores) if pace else nullcontext() as cores, view:
             looks = PaceWatch(cores.measure_s) if cores else None
 
-            def watch(iteration: int, metrics: Mapping[str, float]) -> None:
+            def watch(iteration: int, metrics: dict[str, float]) -> None:
                 view.show(iteration, metrics)
                 if looks:
                     looks(iteration, metrics)

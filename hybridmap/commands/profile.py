@@ -216,6 +216,7 @@ def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]
         "left_out_errors": errors,
         "engine": engine,
         "doubts": list(summary.doubts),
+        "runs_on_slowed_cores": summary.on_slowed_cores,
         "about": about,
     }
 
@@ -239,6 +240,11 @@ def show_profile(summary: "ProfileSummary", out: Path, again: dict[str, dict[str
     for number, tables in again.items():
         counts = ", ".join(f"{rows} of {table}" for table, rows in tables.items())
         say(f"measured again, being disturbed, round {number}: {counts}; the calmest round of each row counts")
+    if summary.on_slowed_cores:
+        warn(
+            f"the cores were never free for {summary.on_slowed_cores} kinds of runs behind a controller: what ranks "
+            "cost each other is priced as on a busy machine; profile again when nothing else runs"
+        )
     for doubt in summary.doubts:
         warn(doubt)
     if summary.doubts:

@@ -119,7 +119,7 @@ def test_what_lies_between_calls_of_ranks_on_one_host_is_measured_by_their_own_r
 ) -> None:
     seen = []
 
-    def measured(probe: Probe, dtype: str, iterations: int, *, crowded: bool):  # type: ignore[no-untyped-def]
+    def measured(probe: Probe, dtype: str, iterations: int, *, crowded: bool, pace_s: object):  # type: ignore[no-untyped-def]
         seen.append(probe)
         yield "dispatch", {**key, "part": AROUND}, SECOND
 
