@@ -77,6 +77,7 @@ def drawn(number: int, seed: int) -> Case:
     return Case(algorithm, draw.choice(LAYOUTS), spare, draw.randrange(-1, ITERATIONS - 2), draw.uniform(0.0, 0.5))
 
 
+# Long as one story: a cluster, a node that goes, what is left.
 def lost(case: Case, folder: Path) -> dict[str, Any]:
     """Run on a cluster that loses a node; what was found beside the undisturbed run on it."""
     import ray

@@ -232,6 +232,7 @@ def show(rows: list[dict[str, Any]], judged: list[Verdict], random_cases: dict[s
     print("random models and layouts: {moved} whole and equal, {refused} refused, {wrong} wrong".format(**random_cases))
 
 
+# Long by its options and the figures that it prints.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and write a file if a folder is given; 1 if the strided method is beaten or a tensor is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -217,6 +217,7 @@ def _outcome(
     )
 
 
+# Long by what a case draws.
 def random_case(seed: int, num_ranks: int) -> Case:
     """An architecture and two layouts at random; some of them cannot be, and are then refused."""
     draw = random.Random(seed)

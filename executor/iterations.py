@@ -50,6 +50,7 @@ class Given:
     watch_kernels_in: int | None
 
 
+# Long by what an iteration leaves behind, in its order.
 def iterate(
     controller: Controller,
     models: Models,
@@ -63,7 +64,6 @@ def iterate(
     from executor.controller.held_out import HeldOut
     from executor.recorder import MetricsLog
     from executor.rl.algorithms import RUNNABLE
-    from profiles.atomic_write import write_atomically
 
     out_dir, config = given.out_dir, given.config
     flow = build_dataflow(plan.algorithm, tuple(role.role for role in plan.roles), models.recomputes_log_probs)
@@ -94,8 +94,15 @@ def iterate(
         saving.finish()
     finally:
         log.close()
-    of = fingerprint(plan.model_dump(mode="json"), given.identity)
-    for name, found in (("timeline.json", timeline), ("timeline-ranks.json", ranks)):
+    _write(out_dir, {"timeline.json": timeline, "timeline-ranks.json": ranks}, plan, given.identity)
+
+
+def _write(out_dir: Path, timelines: Mapping[str, Timeline | None], plan: Plan, identity: dict[str, Any]) -> None:
+    """Files of an iteration's timelines by name, sealed with what ran."""
+    from profiles.atomic_write import write_atomically
+
+    of = fingerprint(plan.model_dump(mode="json"), identity)
+    for name, found in timelines.items():
         if found is not None:
             write_atomically(out_dir / name, sealed(found, of).model_dump_json(indent=1) + "\n")
 

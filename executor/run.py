@@ -127,6 +127,7 @@ def _warned(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
+# Long by the steps of a start, in their order.
 def _attempt(launcher: Launcher, supervisor: Supervisor, start: Start, given: Given) -> None:
     """Start the ranks of a plan, load, and run to the end."""
     from executor.controller.controller import Controller

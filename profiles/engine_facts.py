@@ -237,6 +237,7 @@ def default_engine(kind: Literal["training", "generation"]) -> str:
     return max(ours, key=version_of)
 
 
+# Long by what the file says: a line for each fact.
 def load_generation_engine(name: str) -> GenerationEngine:
     """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "generation")

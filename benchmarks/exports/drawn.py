@@ -73,6 +73,7 @@ def drawn_source(seed: int, training: str) -> Source | None:
         return None
 
 
+# Long by what a plan may say: a draw for each.
 def drawn_plan(draw: random.Random, job: Job) -> Plan:
     """A plan of a job, which need not fit: all roles in one layout, engines beside or among them."""
     facts = job.facts()

@@ -152,6 +152,7 @@ def pools(config, trainer):
     }
 
 
+# Long by the calls of verl's trainer that are watched.
 def step_order(made):
     """In which order the subclass starts and collects one step's work; verl's trainer and groups only note it."""
     from verl.trainer.ppo.v1 import PPOTrainer

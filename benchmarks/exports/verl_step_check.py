@@ -27,6 +27,7 @@ from verl_engines_check import engine_parts
 PROMPT, RESPONSE, SEED = 40, 32, 7
 
 
+# Long by what of verl asks for a GPU: a stand-in for each.
 def use_cpu():
     """Let verl take the CPU for its device: a platform of ours, and its FSDP engine registered for it."""
     import torch
@@ -110,6 +111,7 @@ def samples(rank, num, vocabulary):
     return tu.get_tensordict(tensor_dict=tensors, non_tensor_dict={"temperature": 1.0})
 
 
+# Long as one script: a step of verl's own classes from first to last.
 def updated(config, rank, world):
     """One iteration of the actor's worker."""
     import torch

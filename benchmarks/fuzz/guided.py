@@ -46,6 +46,7 @@ READ_LATER = (
 """What the readers import when they run: atheris sees no line of a module that was imported without it."""
 
 
+# Long by its options.
 def main() -> None:
     """Run until a find or the number of runs; does not return."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz.guided")

@@ -134,6 +134,7 @@ def predict_row(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     return [row.without(_ONE_TOKEN) if row.quantity == "tpot_ms" else row for row in found]
 
 
+# Long by what a run needs of a row: a line for each.
 def _run_of(cells: Mapping[str, Any]) -> _Run:
     words = " ".join(text_of(cells.get(column)) for column in ("row_kind", "backend", "model", "notes"))
     if _DISAGGREGATED.search(words):

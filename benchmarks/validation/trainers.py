@@ -35,6 +35,7 @@ def zero_stage(words: str) -> Literal[1, 2, 3]:
     return {"1": 1, "2": 2}.get(found[1], 3) if found else 3  # type: ignore[return-value]
 
 
+# Long by the systems that tables name: a rule for each.
 def trainer_of(cells: Mapping[str, object]) -> Trainer:
     """The trainer of a row of ``training.csv``; ``NotPredicted`` for a system whose build is not known."""
     system, task = text_of(cells.get("system")).lower(), text_of(cells.get("task")).lower()

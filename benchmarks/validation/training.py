@@ -179,6 +179,7 @@ def samples_of_a_pack(cells: Mapping[str, Any], seq_len: int) -> int:
     return max(1, round(seq_len / SQUAD_TOKENS)) if squad and "pack" in words else 1
 
 
+# Long by what a layout says: a cell for each.
 def _layout(
     cells: Mapping[str, Any], trainer: Trainer, num_gpus: int, seq_len: int, assumed: list[str]
 ) -> ParallelLayout:

@@ -87,6 +87,7 @@ class Models:
             future.wait()
 
 
+# Long by what a role's group is given: a line for each.
 def build_models(
     controller: Controller,
     plan: Plan,

@@ -98,6 +98,7 @@ class RankProcess:
         except Exception as error:
             raise CallFailedError(self._failure(request, error)) from None
 
+    # Long by what a record says of a call: a line for each.
     def _run(self, request: CallRequest) -> tuple[Any, CallRecord]:
         worker = self._roles[request.role]
         argument = self._resolved(request.argument, registration_of(type(worker), request.method))
@@ -113,9 +114,8 @@ class RankProcess:
         tokens = row_tokens(argument, output)
         if is_batch(output):
             output = drop_padding(output)  # filler rows end where they were used
-        spent = worker.spent
         stored = (to_wire(output) if is_batch(output) else output) if request.returns else None
-        weights = worker.weights_moved()
+        spent, weights = worker.spent, worker.weights_moved()
         record = CallRecord(
             request.number,
             request.key,

@@ -69,25 +69,15 @@ def watched(log: RunLog, plan: Plan, facts: Facts) -> Watched:
     groups = timed_together(steps, facts, plan)
     cases = cases_of(steps, plan, facts, lengths)
     planned, now = planned_s(plan, facts), [planned_s(case.plan, case.facts) for case, _ in cases]
-    stages = []
-    for group in groups:
-        if group == (WHOLE,):
-            continue
+
+    def stage(group: tuple[str, ...]) -> StageNow:
         seen = observed(cases, [group])
         weight = [len(cases[o.case][1]) for o in seen]
-        stages.append(
-            StageNow(
-                group,
-                float(np.average([o.seconds for o in seen], weights=weight)),
-                together_s(plan, facts, planned, group),
-                float(
-                    np.average(
-                        [together_s(plan, facts, now[o.case], group) for o in seen],
-                        weights=weight,
-                    )
-                ),
-            )
-        )
+        measured = np.average([o.seconds for o in seen], weights=weight)
+        expected = np.average([together_s(plan, facts, now[o.case], group) for o in seen], weights=weight)
+        return StageNow(group, float(measured), together_s(plan, facts, planned, group), float(expected))
+
+    stages = [stage(group) for group in groups if group != (WHOLE,)]
     whole = [s for step in steps if (s := step.iteration_s) is not None]
     memory = [step.memory_gib for step in steps if step.memory_gib is not None]
     return Watched(

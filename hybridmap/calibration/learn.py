@@ -48,6 +48,7 @@ class Learned:
     lacks: tuple[str, ...]
 
 
+# Long by what a calibration file says: a line for each.
 def learn(log: RunLog, plan: Plan, facts: Facts) -> Learned:
     """Calibrate.
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 
+# Long by its options, and what is shown in turn.
 def compare(
     job: JobArgument,
     systems: Systems = False,

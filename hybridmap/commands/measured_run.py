@@ -14,7 +14,7 @@ from hybridmap.console import warn
 from hybridmap.validation.measured import Measured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from executor.profiling.core_pace import Pace

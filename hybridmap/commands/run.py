@@ -165,6 +165,7 @@ def _replan(given: "Job", plan: "Plan", config: "RunConfig") -> "Callable[[Devic
     return replanner(given, plan, lambda found: require_runnable(found, config.engines))
 
 
+# Long by what a run may tell.
 def _run(
     given: "Job", plan: "Plan", config: "RunConfig", out: Path, iterations: int, as_json: bool, begin: Path | bool
 ) -> None:

@@ -196,6 +196,7 @@ def newest(kind: str, family: str) -> str:
     return [name for name in engine_names(kind) if name.split("@")[0] == family][-1]  # type: ignore[arg-type]
 
 
+# Long by what a plan says: a line for each.
 def plan_of(setup: Setup, job: Job, device: str) -> Plan:
     """The plan that a run's settings say."""
     facts, pools, first = job.facts(), list[Pool](), 0

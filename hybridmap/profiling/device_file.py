@@ -46,6 +46,7 @@ def slug(text: str) -> str:
     return "-".join(words)[:48] or "device"
 
 
+# Long by what a card says: a line for each.
 def _measured_card(about: Mapping[str, Any], rows: Mapping[str, Sequence[Row]], kind: str) -> dict[str, Any]:
     gemm, memory, copies, wires = (rows.get(t, ()) for t in ("gemm", "memory_ops", "copy", "collective"))
     flops = max((2.0 * r["m"] * r["n"] * r["k"] / r["latency_s"] for r in gemm), default=1e9)

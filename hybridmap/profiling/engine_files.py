@@ -108,6 +108,7 @@ def _fact(value: float, unit: str, meaning: str, source: str, basis: ConstantBas
     return {"value": float(value), "unit": unit, "meaning": meaning, "basis": basis, "source": source}
 
 
+# Long by what the file says: a line for each fact.
 def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     ratio, backward, num = _attention_ratios(rows.get("attention_training", ()))
     counted = "counted in the engine's code"

@@ -274,6 +274,7 @@ def _frontier_table(content: Content) -> str:
     return table(columns, rows, numbers)
 
 
+# Long by the parts of a table, written in turn.
 def _provenance(content: Content) -> str:
     timeline = content.best.timeline
     low, high = interval_s(timeline)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Figure = dict[str, Any]
 
 
+# Long by the parts of a figure, drawn in turn.
 def memory_over_time(plan: Plan, pool: Pool, timeline: Timeline, facts: Facts) -> Figure:
     """The fullest GPU of a pool through the iteration, GiB, against what a plan may use and what a process sees."""
     from hybridmap.report.figures import LEGEND, MARGIN, text

@@ -35,6 +35,7 @@ def write_lanes(predicted: Timeline, measured: Timeline, path: Path) -> bool:
     return True
 
 
+# Long by the parts of a figure, drawn in turn.
 def lanes(predicted: Timeline, measured: Timeline) -> Any:
     """A plotly figure: lanes ``A predicted``, ``A measured``, ...; one bar a call, coloured by stage."""
     import plotly.graph_objects as go

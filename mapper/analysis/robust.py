@@ -55,6 +55,7 @@ class _Scenario:
     plan_s: float
 
 
+# Long by what the answer says: a line for each.
 def robustness(
     request: SearchRequest,
     *,

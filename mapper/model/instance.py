@@ -152,6 +152,7 @@ class Instance:
         return next(int(t[key].min(initial=NONE_RUNS)) for t in self.ticks.values() if key in t)
 
 
+# Long by what an instance holds: a line for each.
 def make_instance(
     problem: Problem, prune: bool = True, priced: dict[str, RoleTable] | None = None, deadline: Deadline = NEVER
 ) -> Instance:

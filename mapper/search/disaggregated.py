@@ -37,6 +37,7 @@ class _Range:
     rows: Ints
 
 
+# Long as one loop of a branch and bound: each way out of a range changes its bounds, so it is read at once.
 def best_with_transfers(
     instance: Instance, seed: int, time_limit_s: float, known: Choice | None, cutoff: int | None, workers: int
 ) -> tuple[Choice | None, Solution]:

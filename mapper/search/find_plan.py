@@ -88,6 +88,7 @@ def find_plan(request: SearchRequest) -> Result:
     return best if most is None else preferred(best, request.facts, most)
 
 
+# Long by what a result says of a search: a line for each.
 def _find(problem: Problem, request: SearchRequest) -> Result:
     """The best plan of one mode."""
     began, facts, objective = time.perf_counter(), problem.facts, request.objective

@@ -58,6 +58,7 @@ class _Range:
     sizes: dict[ColocationGroup, tuple[int, ...]]
 
 
+# Long as one loop of a branch and bound: each way out of a range changes its bounds, so it is read at once.
 def best_beside_neighbours(
     instance: Instance,
     seed: int,

@@ -28,23 +28,7 @@ def build_plan(instance: Instance, choice: Choice, problem: Problem) -> Plan:
     pools = sorted(choice.pools, key=lambda pool: order[pool[0]])
     names = {group: _letter(i) for i, (group, _) in enumerate(pools)}
     first = _first_gpus(instance, problem, pools)
-    engine, where = _generator(instance, choice, names)
-    entries = []
-    for group, _ in pools:
-        for role in (r for r in group.roles if r != GENERATOR):
-            training, inference, generation = instance.tables[role].records(choice.rows[role])
-            elsewhere = engine is not None and problem.facts.dataflow.generates(role)
-            entries.append(
-                RolePlan(
-                    role=role,
-                    pool=names[group],
-                    training=training,
-                    inference=inference,
-                    generation=engine if elsewhere else generation,
-                    generation_pool=where if elsewhere else None,
-                    offload=offload_of(instance, problem, role, choice.rows[role]),
-                )
-            )
+    entries = _roles(instance, choice, problem, names)
     plan = Plan(
         algorithm=problem.facts.algorithm,
         placement=placement_name(tuple(group.roles for group, _ in pools)),
@@ -64,6 +48,28 @@ def build_plan(instance: Instance, choice: Choice, problem: Problem) -> Plan:
         in_flight_updates=problem.mode.in_flight_updates,
     )
     return with_rest_in_cache(plan, problem.facts)
+
+
+def _roles(instance: Instance, choice: Choice, problem: Problem, names: dict[ColocationGroup, str]) -> list[RolePlan]:
+    """The roles of all pools as they were chosen, each in the pool that ``names`` its group."""
+    engine, where = _generator(instance, choice, names)
+    entries = []
+    for group, _ in choice.pools:
+        for role in (r for r in group.roles if r != GENERATOR):
+            training, inference, generation = instance.tables[role].records(choice.rows[role])
+            elsewhere = engine is not None and problem.facts.dataflow.generates(role)
+            entries.append(
+                RolePlan(
+                    role=role,
+                    pool=names[group],
+                    training=training,
+                    inference=inference,
+                    generation=engine if elsewhere else generation,
+                    generation_pool=where if elsewhere else None,
+                    offload=offload_of(instance, problem, role, choice.rows[role]),
+                )
+            )
+    return entries
 
 
 def straddling(plan: Plan, facts: Facts) -> tuple[str, ...]:

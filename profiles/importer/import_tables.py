@@ -195,6 +195,7 @@ def _has_all_groups(copy: Source, device: str, part: Part, found: _Found, versio
     return every == set(found.rows["gpus"])
 
 
+# Long by what a sidecar says: a line for each.
 def _write_table(
     rule: TableRule, name: str, parts: list[_Found], peers: list[_Found], package_version: str, folder: Path
 ) -> None:

@@ -194,6 +194,7 @@ def sidecar_content(path: Path) -> Any:
     return read_yaml_file(path)
 
 
+# Long by what may be wrong with a file, each with its error.
 def read_table(path: Path, card: TableCard) -> Table:
     """Read ``<table>.parquet`` without the rows whose measurement failed.
 

@@ -41,6 +41,7 @@ class RoleMemory:
         return np.asarray(np.max([memory.total(c) for c in self.transient.values()], axis=0), dtype=np.float64)
 
 
+# Long by the kinds of calls: what each needs beside what stays.
 def role_memory(
     facts: Facts,
     role: str,

@@ -137,6 +137,7 @@ def play(
     return run_events(tasks)
 
 
+# Long by what a timeline says: a line for each.
 def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) -> Timeline:
     """Play the priced calls and collect spans, stage times along the critical path, memory and provenance.
 

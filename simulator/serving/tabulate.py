@@ -22,6 +22,7 @@ FULL_TOKENS = 4096
 """Prompt attention is read at the batch that fills a GPU: as many sequences as make this many tokens."""
 
 
+# Long by what a table holds: a line for each.
 def tabulate(
     facts: Facts,
     shape: ModelShape,
@@ -47,17 +48,12 @@ def tabulate(
     linear = copy if shape.moe is None else copy + engine_layer.expert_work(facts, shape, layouts, rows, precision)
     linear = (linear + engine_comms.layer_reduces(facts, shape, layouts, rows)) * layers
     linear = linear + engine_comms.pipeline_hops(facts, shape, layouts, rows)
-    sequences = _grid(1, int(engine.max_num_seqs))
-    checked = speculation.checked_tokens(facts)
-    sampled = _grid(1, int(engine.max_num_seqs * checked))
-    contexts = np.unique(np.concatenate([[1.0], lengths]))
+    sequences, contexts = _grid(1, int(engine.max_num_seqs)), np.unique(np.concatenate([[1.0], lengths]))
     many, long = np.meshgrid(np.maximum(sequences / groups, 1.0), contexts, indexing="ij")
     decode = _decode_attention_s(facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision)
-    filled = np.maximum(FULL_TOKENS / lengths, 1.0)[None, :]
-    prefill = (
-        engine_attention.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision).s[0]
-        / filled[0]
-    )
+    prefill = _prefill_attention_s(facts, shape, layouts, lengths, precision)
+    checked = speculation.checked_tokens(facts)
+    sampled = _grid(1, int(engine.max_num_seqs * checked))
     head = engine_layer.sampling_head(facts, shape, layouts, np.maximum(sampled / groups, 1.0)[None, :])
     launched = speculation.drafts_launched(facts)
     return TabulatedPrices(
@@ -91,6 +87,15 @@ def _decode_attention_s(
     attention = engine_attention.attention_of_decode(facts, shape, layouts, queries, context, precision)
     drafts = speculation.drafting(facts, shape, layouts, active, context, precision)
     return np.asarray(attention.s * float(shape.num_layers) + (drafts.compute + drafts.comm).s, dtype=np.float64)
+
+
+def _prefill_attention_s(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, lengths: Floats, precision: str
+) -> Floats:
+    """Attention of a layer for one prompt of each length, in a step that prompts of that length fill."""
+    filled = np.maximum(FULL_TOKENS / lengths, 1.0)[None, :]
+    attention = engine_attention.attention_of_prefill(facts, shape, layouts, filled, lengths[None, :], precision)
+    return np.asarray(attention.s[0] / filled[0], dtype=np.float64)
 
 
 def _grid(least: int, most: int) -> Floats:

@@ -106,6 +106,7 @@ def compiles_activations(device: torch.device) -> bool:
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
+# Long by Megatron's settings: a line for each.
 def transformer_config(
     arch: Architecture,
     layout: MegatronLayout,

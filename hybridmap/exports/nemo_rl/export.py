@@ -54,6 +54,7 @@ ALGORITHM: dict[str, Default] = {
 """What NeMo-RL 0.7 does about the algorithm by itself; another value is written where a job asks for it alone."""
 
 
+# Long by the text of its files.
 def export_nemo_rl(source: Source) -> Export:
     """The plan for NeMo-RL 0.7; ``InputError`` for an algorithm with a critic, which its GRPO loop does not run."""
     ours, points = followed(source)
@@ -176,6 +177,7 @@ def _megatron(source: Source, layout: ParallelLayout) -> dict[str, Any]:
     return {f"policy.megatron_cfg.{key}": value for key, value in keys.items()}
 
 
+# Long by the keys of the section: a line for each.
 def _generation(source: Source, out: Settings) -> None:
     layout, plan = source.actor.generation, source.plan
     assert layout is not None, "the actor generates"

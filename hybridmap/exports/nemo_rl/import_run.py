@@ -16,6 +16,7 @@ SPECULATIVE = "policy.generation.vllm_kwargs.speculative_config"
 ESTIMATORS = {"grpo": "grpo", "reinforce_plus_plus": "reinforce++"}
 
 
+# Long by what a setup holds: a line for each part of the file.
 def setup_of(keys: Keys, named: bool = True) -> Setup:
     """What a run's settings say; ``named``: whether its models are looked up. Errors name what is not read."""
     estimator = keys.get("grpo.adv_estimator.name")

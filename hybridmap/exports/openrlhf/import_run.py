@@ -66,6 +66,7 @@ def _value(words: list[str]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
+# Long by what a setup holds: a line for each part of the command.
 def setup_of(keys: Keys, named: bool = True) -> Setup:
     """What a run's flags say; ``named``: whether its models are looked up. Errors name what is not read."""
     estimator = keys.get("algo.advantage.estimator")

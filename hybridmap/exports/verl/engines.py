@@ -27,6 +27,7 @@ def served_by(source: Source) -> tuple[str, str]:
     return engine, engine if engine in ("vllm", "sglang") else "vllm"
 
 
+# Long by the keys of a rollout: a line for each.
 def rollout_keys(source: Source, out: Settings) -> None:
     """Keys of the rollout engine: its degrees, its slots, its memory."""
     layout, score = source.actor.generation, source.actor.inference or source.actor.training

@@ -203,6 +203,7 @@ def _reward(source: Source, entry: RolePlan, tp: int, out: Points) -> RolePlan:
     return entry.model_copy(update={"inference": served, "offload": ()})
 
 
+# Long by what verl does not run of a layout: a point for each.
 def _generation(source: Source, out: Points) -> Source:
     layout, pool = source.actor.generation, source.plan.generation_pool_of("actor")
     assert layout is not None, "the actor generates"
