@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from executor.profiling.core_pace import SAME
+from executor.profiling.core_pace import SAME, free_pace_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -122,12 +122,13 @@ def visit_until_calm(
     plans, wanted, make
         What to visit, how often, and how.
     pace_s
-        Of free cores; by default the fastest that any visit met.
+        Of free cores; by default what ``free_pace_s`` makes of all looks at them.
     """
     made: dict[str, list[Made]] = {name: [] for name in plans}
 
     def free_s() -> float:
-        return pace_s or min((pace for some in made.values() for one in some for pace in one.paces_s), default=1.0)
+        looks = [pace for some in made.values() for one in some for pace in one.paces_s]
+        return pace_s or (free_pace_s(looks) if looks else 1.0)
 
     for _ in range(AT_MOST * wanted):
         for name, plan in plans.items():

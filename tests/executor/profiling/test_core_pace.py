@@ -26,9 +26,19 @@ def test_a_profile_says_at_which_pace_its_runs_were_made(tmp_path: Path) -> None
     assert pace_of(tmp_path) == Pace(2, 0.0101)
 
 
-def test_a_core_is_calm_while_it_is_about_as_fast_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("paces", "calm"),
+    [
+        ((1.0, 1.6, 1.2, 0.9, 1.2, 1.3), (True, False, True, True, True, False)),
+        ((1.0, 1.7, 1.7, 1.7, 1.7, 1.7, 1.8), (True, False, False, True, True, True, True)),
+    ],
+    ids=["now and then slowed", "slowed but for one look"],
+)
+def test_a_core_is_calm_while_it_is_about_as_fast_as_when_free(
+    paces: tuple[float, ...], calm: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The machine's own times would tell nothing sure."""
-    seconds = iter([1.0, *[1.0] * SAMPLES, *[1.6] * SAMPLES, *[1.2] * SAMPLES, *[0.9] * SAMPLES, *[1.2] * SAMPLES])
+    seconds = iter([1.0, *(pace for pace in paces for _ in range(SAMPLES))])
     monkeypatch.setattr(core_pace, "_training_step", lambda: lambda: next(seconds))
     pace = OwnPace()
-    assert [pace.is_calm() for _ in range(5)] == [True, False, True, True, False]
+    assert tuple(pace.is_calm() for _ in paces) == calm
