@@ -29,7 +29,7 @@ from tests.work import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SHARED = Path("/dev/shm")
-SPLIT = {"A": (("actor", "reference"), (1, 1, 2)), "B": (("critic", "reward"), (1, 1, 2))}
+SPLIT = {"A": (("actor", "reference"), (1, 1, 1)), "B": (("critic", "reward"), (1, 1, 2))}
 NIXL = pytest.param(
     "nixl", marks=pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="pip install nixl")
 )
