@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 OUTLIER_DEVIATIONS = 5.0
-TRIES = 5
+TRIES = 3
 """Measurements of one thing on cores that others use, before the fastest of them has to do."""
 
 
