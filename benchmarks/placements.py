@@ -41,8 +41,7 @@ from simulator.play.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from executor.profiling.core_pace import Pace
-    from executor.profiling.visits import Visit, Visits
+    from executor.profiling.visits import Visit
     from executor.run_config import RunConfig
     from simulator.facts import Facts
     from simulator.plan.timeline import Timeline
@@ -138,7 +137,10 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     plans = {name: plan_of(job.facts(), sets, 64) for name, sets in PLACEMENTS.items()}
     facts = local_facts(job, config, next(iter(plans.values())))
     load = os.getloadavg()[0]
-    visited = visited_plans(plans, facts, config, pace_of(profile), (visits, iterations))
+    free, ranks = pace_of(profile), max(plan.num_gpus for plan in plans.values())
+    with CorePace(free.cores if free else ranks) as cores:
+        make = functools.partial(made, facts=facts, config=config, iterations=iterations, pace_s=cores.measure_s)
+        visited = visit_until_calm(plans, visits, make, free.pace_s if free else None)
     kept = visited.of
     measured = {name: of_plan.visits for name, of_plan in kept.items()}
     learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
@@ -163,16 +165,6 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
         "stages_far": stages_far,
         "stages_disturbed": sum(stage["far"] and stage["disturbed"] for stage in stages),
     }
-
-
-def visited_plans(
-    plans: Mapping[str, Plan], facts: Facts, config: RunConfig, free: Pace | None, counts: tuple[int, int]
-) -> Visits:
-    """So many visits of so many iterations, with the cores at the profile's pace."""
-    visits, iterations = counts
-    with CorePace(free.cores if free else max(plan.num_gpus for plan in plans.values())) as cores:
-        make = functools.partial(made, facts=facts, config=config, iterations=iterations, pace_s=cores.measure_s)
-        return visit_until_calm(plans, visits, make, free.pace_s if free else None)
 
 
 def row_of(name: str, plan: Plan, facts: Facts, learned: Facts, visits: Sequence[Visit]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from hybridmap.commands.ui import ui
 from hybridmap.commands.validate import validate
 from hybridmap.commands.watch import watch
 from hybridmap.commands.what_if import what_if
-from hybridmap.console import fail, shown, stop_writing, unread_is_fine
+from hybridmap.console import EXIT_INTERRUPTED, fail, shown, stop_writing, unread_is_fine
 from hybridmap.text.help_examples import epilog
 from hybridmap.version import __version__
 from profiles.errors import HybridmapError, InputError
@@ -44,7 +44,6 @@ PRINT_AT_WORK = ("run", "profile", "validate")
 """Commands that print while they work; the others print an answer when they are done, and nobody needs all of it."""
 EXIT_UNREAD = 141
 """What a shell says of a program that a broken pipe ended."""
-EXIT_INTERRUPTED = 130
 
 
 class Face(TyperGroup):

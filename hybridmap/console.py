@@ -30,6 +30,9 @@ LEAST_WIDTH = 40
 PROGRESS_AFTER_S, DRAWN_EVERY_S, WRITTEN_EVERY_S = 3.0, 0.2, 2.0
 """Seconds before a search says what it does, and between two looks at a terminal, or two lines in a log."""
 
+EXIT_INTERRUPTED = 130
+"""What a shell says of a program that Ctrl-C ended."""
+
 BAR_AFTER_S = 2.0
 """Seconds before a progress bar shows; shorter work needs none."""
 

@@ -17,7 +17,7 @@ from executor.profiling.statistics import Summary, summarise
 from profiles.models.probe_models import SHAPE_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
     from tensordict import TensorDict
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from executor.worker.worker import RankProcess
 
 ENGINE = "torch-native"
+Cycle = dict[str, float]
+"""Seconds of an iteration's calls."""
 CYCLES_TO_WARM = 2
 MOST_PROBE_S = 12.0
 """A large model's probe ends after this, with as few as two cycles."""
@@ -80,31 +82,6 @@ class Probe:
 CALLS = ("generate_sequences", "compute_values", "compute_ref_log_prob", "update_critic", "update_actor")
 
 
-class _Cycles:
-    """Seconds of the calls of each cycle: of those that the core was calm for, and of all."""
-
-    def __init__(self) -> None:
-        self._all: list[dict[str, float]] = []
-        self._calm: list[dict[str, float]] = []
-
-    def add(self, seconds: dict[str, float], *, is_calm: bool) -> None:
-        self._all.append(seconds)
-        self._calm += [seconds] * is_calm
-
-    def __len__(self) -> int:
-        """How many count."""
-        return len(self._calm)
-
-    @property
-    def made(self) -> int:
-        return len(self._all)
-
-    def summaries(self) -> dict[str, Summary]:
-        """Of each call in the cycles that count; in all where two do not."""
-        cycles = self._calm if len(self) > 1 else self._all
-        return {call: summarise([seconds[call] for seconds in cycles]) for call in CALLS}
-
-
 def measure_probe(
     probe: Probe, dtype: str, device: torch.device, precision: Precision, is_calm: Callable[[], bool] = lambda: True
 ) -> Iterator[tuple[Key, Summary]]:
@@ -112,7 +89,7 @@ def measure_probe(
 
     Cycles of calls count where the core ``is_calm`` before and after.
     """
-    cycles = _Cycles()
+    made, calm = list[Cycle](), list[Cycle]()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
@@ -121,23 +98,27 @@ def measure_probe(
         for cycle in range(CYCLES_TO_WARM):
             dict(_cycle(rank, probe, cycle))
         before = is_calm()
-        while not _is_enough(cycles, precision, time.perf_counter() - start_s):
-            seconds = dict(_cycle(rank, probe, CYCLES_TO_WARM + cycles.made))
+        while not _is_enough(len(made), calm, precision, time.perf_counter() - start_s):
+            made.append(dict(_cycle(rank, probe, CYCLES_TO_WARM + len(made))))
             after = is_calm()
-            cycles.add(seconds, is_calm=before and after)
+            calm += made[-1:] * (before and after)
             before = after
         share = (time.process_time() - start_cpu_s) / (time.perf_counter() - start_s)
     computes = device.type == "cpu" and not probe.idle_ms
-    for call, found in cycles.summaries().items():
+    for call, found in _summaries(calm if len(calm) > 1 else made).items():
         yield probe.key(dtype, call), replace(found, cpu_share=share if computes else None)
 
 
-def _is_enough(cycles: _Cycles, precision: Precision, spent_s: float) -> bool:
-    if len(cycles) >= precision.max_repeats or (spent_s > MOST_PROBE_S and cycles.made > 1):
+def _summaries(cycles: Sequence[Cycle]) -> dict[str, Summary]:
+    return {call: summarise([cycle[call] for cycle in cycles]) for call in CALLS}
+
+
+def _is_enough(num_made: int, calm: Sequence[Cycle], precision: Precision, spent_s: float) -> bool:
+    if len(calm) >= precision.max_repeats or (spent_s > MOST_PROBE_S and num_made > 1):
         return True
-    if len(cycles) < precision.min_repeats:
+    if len(calm) < precision.min_repeats:
         return False
-    sure = all(found.half_width <= precision.half_width for found in cycles.summaries().values())
+    sure = all(found.half_width <= precision.half_width for found in _summaries(calm).values())
     return sure or spent_s > precision.max_s * PROBE_SHARE
 
 

@@ -29,7 +29,7 @@ CALM = 0.05
 LEAST = 5
 """Iterations that a visit needs to count; of fewer all."""
 WARMUP = 5
-AT_MOST = 3
+AT_MOST = 2
 """So many times the wanted visits are made of a plan that does not come to rest."""
 
 Visit = list["Timeline"]
@@ -46,6 +46,11 @@ class Made:
         """Iterations with cores at this pace before and after."""
         same = [pace_s / (1.0 + SAME) <= pace <= (1.0 + SAME) * pace_s for pace in self.paces_s]
         return [t for t, before, after in zip(self.visit, same, same[1:], strict=False) if before and after]
+
+    def counts_at(self, pace_s: float) -> Visit:
+        """The same, or none where they are too few."""
+        same = self.at(pace_s)
+        return same if len(same) >= min(LEAST, len(self.visit)) else []
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def calm(visits: Sequence[Visit]) -> list[Visit]:
 
 def undisturbed(made: Sequence[Made], pace_s: float) -> list[Visit]:
     """Visits that count, less their iterations that do not, given what the steps take on cores that are free."""
-    return calm([visit for one in made if len(visit := one.at(pace_s)) >= min(LEAST, len(one.visit))])
+    return calm([visit for one in made if (visit := one.counts_at(pace_s))])
 
 
 def visit_until_calm(

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.console import warn
+from hybridmap.console import EXIT_INTERRUPTED, warn
 from hybridmap.validation.measured import Measured
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 WATCHED_ITERATION = 1
-EXIT_INTERRUPTED = 130
 
 
 @dataclass
@@ -94,11 +93,7 @@ def measure(
 
 def that_count(made: Made, pace: Pace) -> tuple[list[Timeline], int]:
     """Iterations on cores as the profile's, and how many others there were; all where there are too few of those."""
-    from executor.profiling.visits import LEAST
-
-    calm = made.at(pace.pace_s)
-    enough = len(calm) >= min(LEAST, len(made.visit))
-    return calm if enough else made.visit, len(made.visit) - len(calm)
+    return made.counts_at(pace.pace_s) or made.visit, len(made.visit) - len(made.at(pace.pace_s))
 
 
 def _threads(profile: Path) -> int:

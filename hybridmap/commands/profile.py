@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridmap.commands.options import Json
-from hybridmap.console import say, say_json, warn
+from hybridmap.console import EXIT_INTERRUPTED, say, say_json, warn
 
 if TYPE_CHECKING:
     from executor.profiling.journal import Journal
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from executor.profiling.run_profile import Profiler
     from hybridmap.profiling.folder import ProfileSummary
 
-EXIT_INTERRUPTED = 130
 JOURNAL = "journal.jsonl"
 DEFAULT_OUT = "hybridmap-profile"
 AGAIN = "measure again into another --out while the machine does nothing else"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridmap.commands.options import ForceProfile, Json, Profile
-from hybridmap.console import say_json, warn, working
+from hybridmap.console import EXIT_INTERRUPTED, say_json, warn, working
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
 
 NEEDED = ("torch", "tensordict", "safetensors")
-EXIT_INTERRUPTED = 130
 
 
 # Long by its options: a parameter of a command is one, with its help.
