@@ -94,7 +94,7 @@ def _engine(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[M
     from executor.profiling.engine_step import CALLS, measure_probe
 
     for probe in _probes(profiler, probes_for(profiler.request), rows.get("engine_step", ()), CALLS):
-        found = measure_probe(probe, profiler.request.dtype, profiler.device, _longer(profiler), profiler.is_calm)
+        found = measure_probe(probe, profiler.request.dtype, profiler.device, _longer(profiler), profiler.slowness)
         yield _of("engine_step", found)
 
 
@@ -107,7 +107,6 @@ def _probes(profiler: Profiler, probes: Sequence[Probe], rows: Sequence[Row], ca
 
 def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) -> Iterator[Measured]:
     from executor.profiling import host_contention, parallel_step
-    from executor.profiling.core_pace import PACE
 
     request, of_ranks = profiler.request, rows.get(parallel_step.ROWS, ())
     if not request.has_neighbours:
@@ -121,7 +120,7 @@ def _behind_a_controller(profiler: Profiler, rows: Mapping[str, Sequence[Row]]) 
         wanted = probes[:1]  # what lies between calls is the same for any model
     for probe in wanted:
         yield host_contention.measure_host_contention(
-            probe, request.dtype, ITERATIONS, crowded=request.is_crowded, pace_s=profiler.journal.first_s(PACE)
+            probe, request.dtype, ITERATIONS, profiler.pace_s, crowded=request.is_crowded
         )
 
 

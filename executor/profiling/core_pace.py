@@ -1,9 +1,10 @@
-"""How fast this machine's cores are now: the same training steps on all of them at once, or on this process's own.
+"""How fast this machine's cores are now: the same training steps on several of them, or on this process's own.
 
-Where another process takes a core, or another machine of the same host the other half of it, they take 1.5 to 1.8 times
-as long, and so does a run: for a fraction of a second or an hour, one core or both. It says so without a look at any
-prediction. Products of small matrices would not do: they took the same to 1 % while runs beside them took half as long
-again.
+Where another machine of the same host has the other half of a core, they take 1.5 to 1.8 times as long, and so does a
+run: for a fraction of a second or an hour, each core on its own. A call over the steps beside it takes the same to 5 %
+whatever the core's speed (docs/log.md, 2026-11-26), so times are brought to the pace at which a profile was made. No
+prediction is looked at. Products of small matrices would not do: they took the same to 1 % while runs
+beside them took half as long again.
 """
 
 from __future__ import annotations
@@ -11,34 +12,31 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from executor.cores import stay_on_core
+from executor.profiling.statistics import Summary, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
     from pathlib import Path
 
+    from executor.profiling.cases import Key
+
 PACE = "core_pace"
-"""Table of a profile: the pace at which its runs behind a controller were made."""
+"""Table of a profile: the pace of its cores, to which its times of calls are brought."""
+ONE_CORE: Key = {"cores": 1}
 SAME = 0.25
-"""Cores whose paces differ by no more are as fast as each other: free ones stay within 14 %, others take 50 to 80 %."""
+"""A core whose paces differ by no more is as fast as before: a free one stays within 14 %, others take 50 to 80 %."""
 FASTEST = 1.0 / 3.0
-"""Share of looks that free cores are told by: a machine that hardly ever has any is measured as it is."""
+"""Share of looks that a free core is told by: a machine that hardly ever has one is measured as it is."""
+LOOKS, BETWEEN_LOOKS_S = 9, 0.3
+"""Of which the median is a profile's pace, so far apart that not all of them meet the same neighbour."""
 SAMPLES, ROWS, WIDTH = 5, 64, 64
 """Training steps of a transformer of this width on so many rows, some 10 ms each."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds of a step on so many cores at once."""
-
-    cores: int
-    pace_s: float
 
 
 class CorePace:
@@ -66,11 +64,12 @@ class CorePace:
             process.kill()
             process.join()
 
-    def measure_s(self) -> float:
-        """Seconds of the computation on the slowest core, all computing at once: the median of several."""
-        for end in self._ends:
+    def measure_s(self, ranks: int | None = None) -> float:
+        """Seconds of a step on the first cores, one for each of so many ranks or all, computing at once: their mean."""
+        ends = self._ends[:ranks]
+        for end in ends:
             end.send(SAMPLES)
-        return max(float(np.median(end.recv())) for end in self._ends)
+        return float(np.mean([np.median(end.recv()) for end in ends]))
 
 
 class OwnPace:
@@ -81,11 +80,22 @@ class OwnPace:
         self._paces_s: list[float] = []
         self._step()
 
+    def measure_s(self) -> float:
+        """Seconds of a step now: the median of several."""
+        self._paces_s.append(float(np.median([self._step() for _ in range(SAMPLES)])))
+        return self._paces_s[-1]
+
+    def usual(self) -> Summary:
+        """Seconds of a step in some seconds, and how far looks lie apart."""
+        looks = []
+        for _ in range(LOOKS):
+            looks.append(self.measure_s())
+            time.sleep(BETWEEN_LOOKS_S)
+        return summarise(looks)
+
     def is_calm(self) -> bool:
         """Whether it is about as fast now as when it is free."""
-        pace_s = float(np.median([self._step() for _ in range(SAMPLES)]))
-        self._paces_s.append(pace_s)
-        return pace_s <= (1.0 + SAME) * free_pace_s(self._paces_s)
+        return self.measure_s() <= (1.0 + SAME) * free_pace_s(self._paces_s)
 
 
 def free_pace_s(paces_s: Sequence[float]) -> float:
@@ -93,13 +103,13 @@ def free_pace_s(paces_s: Sequence[float]) -> float:
     return float(np.quantile(paces_s, FASTEST, method="lower"))
 
 
-def pace_of(profile: Path) -> Pace | None:
-    """Of the cores while the runs of a profile were made; ``None`` where it had none of ranks that take cores."""
+def pace_of(profile: Path) -> float | None:
+    """To which the times of a profile are brought, seconds of a step; ``None`` for one of GPUs."""
     import pyarrow.parquet as pq
 
     path = profile / f"{PACE}.parquet"
     rows = pq.read_table(path).to_pylist() if path.is_file() else []
-    return Pace(int(rows[0]["cores"]), float(rows[0]["latency_s"])) if rows else None
+    return float(rows[0]["latency_s"]) if rows else None
 
 
 def _compute(end: Connection, core: int) -> None:

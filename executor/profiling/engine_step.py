@@ -83,13 +83,14 @@ CALLS = ("generate_sequences", "compute_values", "compute_ref_log_prob", "update
 
 
 def measure_probe(
-    probe: Probe, dtype: str, device: torch.device, precision: Precision, is_calm: Callable[[], bool] = lambda: True
+    probe: Probe, dtype: str, device: torch.device, precision: Precision, slowness: Callable[[], float] = lambda: 1.0
 ) -> Iterator[tuple[Key, Summary]]:
     """Yield each call's key and times. ``InputError`` where the engine does not run such a model.
 
-    Cycles of calls count where the core ``is_calm`` before and after.
+    ``slowness``: how many times as long the core takes now as at the pace to which times are brought; it is asked
+    before and after each cycle of calls, whose times are divided by it.
     """
-    made, calm = list[Cycle](), list[Cycle]()
+    made = list[Cycle]()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
@@ -97,15 +98,15 @@ def measure_probe(
         start_s, start_cpu_s = time.perf_counter(), time.process_time()
         for cycle in range(CYCLES_TO_WARM):
             dict(_cycle(rank, probe, cycle))
-        before = is_calm()
-        while not _is_enough(len(made), calm, precision, time.perf_counter() - start_s):
-            made.append(dict(_cycle(rank, probe, CYCLES_TO_WARM + len(made))))
-            after = is_calm()
-            calm += made[-1:] * (before and after)
+        before = slowness()
+        while not _is_enough(made, precision, time.perf_counter() - start_s):
+            timed = dict(_cycle(rank, probe, CYCLES_TO_WARM + len(made)))
+            after = slowness()
+            made.append({call: 2.0 * s / (before + after) for call, s in timed.items()})
             before = after
         share = (time.process_time() - start_cpu_s) / (time.perf_counter() - start_s)
     computes = device.type == "cpu" and not probe.idle_ms
-    for call, found in _summaries(calm if len(calm) > 1 else made).items():
+    for call, found in _summaries(made).items():
         yield probe.key(dtype, call), replace(found, cpu_share=share if computes else None)
 
 
@@ -113,12 +114,12 @@ def _summaries(cycles: Sequence[Cycle]) -> dict[str, Summary]:
     return {call: summarise([cycle[call] for cycle in cycles]) for call in CALLS}
 
 
-def _is_enough(num_made: int, calm: Sequence[Cycle], precision: Precision, spent_s: float) -> bool:
-    if len(calm) >= precision.max_repeats or (spent_s > MOST_PROBE_S and num_made > 1):
+def _is_enough(made: Sequence[Cycle], precision: Precision, spent_s: float) -> bool:
+    if len(made) >= precision.max_repeats or (spent_s > MOST_PROBE_S and len(made) > 1):
         return True
-    if len(calm) < precision.min_repeats:
+    if len(made) < precision.min_repeats:
         return False
-    sure = all(found.half_width <= precision.half_width for found in _summaries(calm).values())
+    sure = all(found.half_width <= precision.half_width for found in _summaries(made).values())
     return sure or spent_s > precision.max_s * PROBE_SHARE
 
 

@@ -5,7 +5,7 @@ another; all models on two ranks of one pool; and, where that is more ranks than
 of which three score at once. In the second, inference and training of the two pools go on at the same
 time, beside whatever else a run needs of the host. The third says what ``parallel_step`` says of ranks with GPUs of
 their own. What lies between the calls of the three is read off them, too. Times are those of a run's recorder. All are
-made twice, in turns, and again where the cores were not free (``visits``); how fast free ones are is a row, too.
+made twice, in turns, at the pace of the profile's cores, and again where they do not repeat (``visits``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from executor.profiling.core_pace import PACE, CorePace
+from executor.profiling.core_pace import CorePace
 from executor.profiling.dispatch import ROWS as BETWEEN_CALLS
 from executor.profiling.dispatch import dispatch_key, gaps
 from executor.profiling.parallel_step import ROWS as OF_RANKS
@@ -50,13 +50,12 @@ ENGINE = "torch-native"
 
 
 def measure_host_contention(
-    probe: Probe, dtype: str, iterations: int, *, crowded: bool = False, pace_s: float | None = None
+    probe: Probe, dtype: str, iterations: int, pace_s: float, *, crowded: bool = False
 ) -> Iterator[tuple[str, Key, Summary]]:
-    """Yield tables, keys and times: of calls with ``neighbours`` and on two ranks, of what lies between, of the cores.
+    """Yield tables, keys and times: of calls with ``neighbours`` and on two ranks, of what lies between.
 
-    Neighbours are none and one, and three where the host is ``crowded`` by four ranks. ``pace_s`` of the cores is that
-    of earlier such rows; its new row says how many kinds of runs met cores at that pace (``repeats``) and never did
-    (``outliers``).
+    Neighbours are none and one, and three where the host is ``crowded`` by four ranks. Times are those of cores on
+    which a training step takes ``pace_s``.
 
     ``InputError`` without Ray.
     """
@@ -70,14 +69,11 @@ def measure_host_contention(
         def make(plan: Plan) -> Made:
             # a slot for each rank and no more: what Ray starts for idle ones takes cores while calls are timed
             config = run_section(path, dtype, plan.num_gpus, "sorted-digits", "per-character")
-            return visit(job, plan, config, iterations, cores.measure_s)
+            return visit(job, plan, config, iterations, cores)
 
         visits = visit_until_calm(plans, ROUNDS, make, pace_s)
-    calm = sum(of_plan.is_calm for of_plan in visits.of.values())
-    pace = Summary(visits.pace_s, visits.pace_s, visits.pace_s, repeats=calm, outliers=len(visits.of) - calm)
-    yield PACE, {"cores": cores.cores}, pace
     found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
-    for name, of_plan in visits.of.items():
+    for name, of_plan in visits.items():
         for timelines in of_plan.visits:
             for table, key, summary in _rows(probe, dtype, plans[name], timelines):
                 found.setdefault((table, tuple(key.items())), []).append(summary)

@@ -66,11 +66,6 @@ class Journal:
         """The rows of one table, keys and results together."""
         return [{**row["key"], **row["result"]} for row in self.rows if row["table"] == table]
 
-    def first_s(self, table: str) -> float | None:
-        """The time of the table's first row that has one."""
-        times = [row["latency_s"] for row in self.of(table)]
-        return next((float(time_s) for time_s in times if time_s is not None), None)
-
     def _row(self, table: str, key: Key, result: dict[str, Any]) -> dict[str, Any]:
         row = {"table": table, "key": key, "result": result}
         self._append(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from executor.profiling import attention, memory_ops
 from executor.profiling.collectives import GLOO_KINDS, KINDS, measure_collectives
-from executor.profiling.core_pace import PACE, OwnPace
+from executor.profiling.core_pace import ONE_CORE, PACE, OwnPace
 from executor.profiling.gemm import gemm_case
 from executor.profiling.probes import host_contention_probes, parallel_probes, probes_for
 from executor.profiling.request import SHARES
@@ -63,7 +64,6 @@ class Profiler:
     def __init__(self, request: Request, journal: Journal, report: Report) -> None:
         self.request, self.journal, self.report = request, journal, report
         self.device = torch.device(request.device)
-        self.is_calm = OwnPace().is_calm if self.device.type == "cpu" else lambda: True
         self._part = ""
         self.cases: dict[object, Case] = {}
 
@@ -76,6 +76,25 @@ class Profiler:
                 share += SHARES[part] / wanted
                 self._part, self._deadline_s = part, start_s + share * self.request.budget_s
                 getattr(self, f"_{part}")()
+
+    def is_calm(self) -> bool:
+        """Whether this process's core is as fast as when it is free; a GPU is."""
+        return self.device.type != "cpu" or self._core.is_calm()
+
+    @cached_property
+    def _core(self) -> OwnPace:
+        return OwnPace()
+
+    @cached_property
+    def pace_s(self) -> float:
+        """Of a CPU profile, to which times of calls are brought: seconds of a training step on one of its cores."""
+        if not self.journal.has(PACE, ONE_CORE):
+            self.journal.add(PACE, ONE_CORE, self._core.usual())
+        return float(self.journal.result(PACE, ONE_CORE)["latency_s"])
+
+    def slowness(self) -> float:
+        """How many times as long this process's core takes now as the profile says; 1 for GPUs."""
+        return self._core.measure_s() / self.pace_s if self.device.type == "cpu" else 1.0
 
     @contextmanager
     def threads_of_a_rank(self) -> Iterator[None]:
@@ -269,9 +288,8 @@ class Profiler:
             if all(self.journal.has(ROWS, key) for key in keys) or (i and self._late()):
                 continue
             try:
-                of_cores = self.journal.first_s(PACE)
                 for table, key, found in measure_host_contention(
-                    probe, self.request.dtype, 20, crowded=crowded, pace_s=of_cores
+                    probe, self.request.dtype, 20, self.pace_s, crowded=crowded
                 ):
                     self.journal.add(table, key, found)
             except (RuntimeError, ImportError, HybridmapError) as error:
@@ -291,7 +309,7 @@ class Profiler:
                 continue
             try:
                 for key, found in measure_probe(
-                    probe, self.request.dtype, self.device, self.request.precision, self.is_calm
+                    probe, self.request.dtype, self.device, self.request.precision, self.slowness
                 ):
                     self.journal.add("engine_step", key, found)
             except (RuntimeError, ImportError, HybridmapError) as error:

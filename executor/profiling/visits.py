@@ -1,9 +1,9 @@
-"""Plans measured in turns, and again where the machine was disturbed. A visit is one run of one plan.
+"""Plans measured in turns, at the pace of a profile, and again where visits do not repeat. A visit is a run of a plan.
 
-A machine's other work comes and goes, and so do its clocks. An iteration counts if the cores were as fast right before
-and after it as they are alone, and a visit if enough of its iterations do and if it repeats; all is told without a look
-at any prediction. How fast they are alone a profile says of itself: its prices hold for such cores. Not the fastest
-visits count: of twelve to each of five plans on a shared machine one was far faster than what the others agreed on.
+A core of a shared machine has two speeds, between which it changes within a second (``core_pace``). So the pace of the
+cores that a plan takes is looked at before and after each iteration, and the iteration is brought to the pace of the
+profile whose prices it is compared with: divided by how many times as long the same training steps took beside it.
+Nothing of it looks at a prediction.
 """
 
 from __future__ import annotations
@@ -14,59 +14,47 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from executor.profiling.core_pace import SAME, free_pace_s
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from executor.profiling.core_pace import CorePace
     from executor.run_config import RunConfig
     from executor.run_settings import JobFacts
     from simulator.plan.plan import Plan
-    from simulator.plan.timeline import Timeline
+    from simulator.plan.timeline import Span, Timeline
 
-CALM = 0.05
+CALM = 0.10
 """Visits whose medians lie so close to each other repeat: those of an idle machine do, to 1 to 5 %."""
-LEAST = 5
-"""Iterations that a visit needs to count; of fewer all."""
 WARMUP = 5
 AT_MOST = 2
-"""So many times the wanted visits are made of a plan that does not come to rest."""
+"""So many times the wanted visits are made of a plan whose visits do not repeat."""
 
 Visit = list["Timeline"]
 
 
 @dataclass(frozen=True)
 class Made:
-    """Iterations of a visit; what the same steps on all cores took before each and after the last, seconds."""
+    """Iterations of a visit; what a training step took on its cores before each and after the last, seconds."""
 
     visit: Visit
     paces_s: tuple[float, ...]
 
-    def at(self, pace_s: float) -> Visit:
-        """Iterations with cores at this pace before and after."""
-        same = [pace_s / (1.0 + SAME) <= pace <= (1.0 + SAME) * pace_s for pace in self.paces_s]
-        return [t for t, before, after in zip(self.visit, same, same[1:], strict=False) if before and after]
+    @property
+    def of_each_s(self) -> list[float]:
+        """Seconds of a step beside each iteration."""
+        return [(before + after) / 2.0 for before, after in zip(self.paces_s, self.paces_s[1:], strict=False)]
 
-    def counts_at(self, pace_s: float) -> Visit:
-        """The same, or none where they are too few."""
-        same = self.at(pace_s)
-        return same if len(same) >= min(LEAST, len(self.visit)) else []
+    def at(self, pace_s: float) -> Visit:
+        """The iterations, as long as they would have been on cores at this pace."""
+        return [scaled(t, pace_s / own_s) for t, own_s in zip(self.visit, self.of_each_s, strict=True)]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Visits of a plan, how many were disturbed, and whether those kept were not: else the cores never came free."""
+    """Visits of a plan that repeat, at the wanted pace; how many others were made, and the pace of the cores in all."""
 
     visits: list[Visit]
-    disturbed: int
-    is_calm: bool
-
-
-@dataclass(frozen=True)
-class Visits:
-    """What was kept of each plan, and the cores' pace then, seconds."""
-
-    of: dict[str, Kept]
+    others: int
     pace_s: float
 
 
@@ -86,13 +74,29 @@ class PaceWatch:
         return Made(list(timelines[WARMUP:]), tuple(self._paces_s))
 
 
-def visit(facts: JobFacts, plan: Plan, config: RunConfig, iterations: int, pace_s: Callable[[], float]) -> Made:
-    """Iterations of one run of a plan, after warm-up, and the cores' pace around each."""
+def visit(facts: JobFacts, plan: Plan, config: RunConfig, iterations: int, cores: CorePace) -> Made:
+    """Iterations of a run of a plan with pinned ranks, after warm-up, and the pace of their cores around each."""
     from executor.run import run
 
-    watch = PaceWatch(pace_s)
+    watch = PaceWatch(lambda: cores.measure_s(plan.num_gpus))
     with tempfile.TemporaryDirectory() as folder:
         return watch.made(run(facts, plan, config, folder, WARMUP + iterations, watch=watch))
+
+
+def scaled(timeline: Timeline, times: float) -> Timeline:
+    """A timeline all of whose seconds are so many times as long."""
+
+    def span_of(span: Span) -> Span:
+        seconds = {name: times * getattr(span, name) for name in ("start_s", "end_s", "compute_s", "comm_s")}
+        return span.model_copy(update=seconds)
+
+    return timeline.model_copy(
+        update={
+            "iteration_s": times * timeline.iteration_s,
+            "stages": {stage: times * s for stage, s in timeline.stages.items()},
+            "spans": tuple(span_of(span) for span in timeline.spans),
+        }
+    )
 
 
 def median_s(visit: Sequence[Timeline]) -> float:
@@ -109,39 +113,21 @@ def calm(visits: Sequence[Visit]) -> list[Visit]:
     return best
 
 
-def undisturbed(made: Sequence[Made], pace_s: float) -> list[Visit]:
-    """Visits that count, less their iterations that do not, given what the steps take on cores that are free."""
-    return calm([visit for one in made if (visit := one.counts_at(pace_s))])
-
-
 def visit_until_calm(
-    plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made], pace_s: float | None = None
-) -> Visits:
-    """Visits of every plan that count, ``wanted`` of each where the machine lets it.
+    plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made], pace_s: float
+) -> dict[str, Kept]:
+    """Visits of every plan that repeat, ``wanted`` of each where the machine lets it, brought to ``pace_s``.
 
-    All plans are visited in turn, so that a disturbance does not hit one of them alone. Where none counts those that
-    repeat are kept.
-
-    Parameters
-    ----------
-    plans, wanted, make
-        What to visit, how often, and how.
-    pace_s
-        Of free cores; by default what ``free_pace_s`` makes of all looks at them.
+    All plans are visited in turn, so that a disturbance does not hit one of them alone.
     """
     made: dict[str, list[Made]] = {name: [] for name in plans}
-
-    def free_s() -> float:
-        looks = [pace for some in made.values() for one in some for pace in one.paces_s]
-        return pace_s or (free_pace_s(looks) if looks else 1.0)
-
     for _ in range(AT_MOST * wanted):
         for name, plan in plans.items():
-            if len(undisturbed(made[name], free_s())) < wanted:
+            if len(calm([one.at(pace_s) for one in made[name]])) < wanted:
                 made[name].append(make(plan))
-    return Visits({name: _kept(some, free_s()) for name, some in made.items()}, free_s())
+    return {name: _kept(some, pace_s) for name, some in made.items()}
 
 
 def _kept(made: Sequence[Made], pace_s: float) -> Kept:
-    count = undisturbed(made, pace_s)
-    return Kept(count or calm([one.visit for one in made]), len(made) - len(count), bool(count))
+    repeat = calm([one.at(pace_s) for one in made])
+    return Kept(repeat, len(made) - len(repeat), float(np.median([s for one in made for s in one.of_each_s])))

@@ -12,7 +12,7 @@ from hybridmap.commands.import_run import Models, Network, Variables, name_value
 from hybridmap.commands.options import Json, known_devices
 from hybridmap.console import say, say_json, working
 from profiles.calibration import CALIBRATION_FILE
-from profiles.errors import InputError
+from profiles.errors import HybridmapError, InputError
 
 if TYPE_CHECKING:
     from hybridmap.calibration.learn import Learned
@@ -152,7 +152,10 @@ def chosen_steps(log: "RunLog", steps: str | None) -> "RunLog":
 
 
 def what_ran(log: "RunLog", asked: Asked) -> Ran:
-    """The job and the plan of a run, from a plan file, a job or a launch script; ``InputError`` unless one is given."""
+    """The job and the plan of a run, from a plan file, a job or a launch script.
+
+    ``InputError`` unless one is given, and where it is of another model than the log says.
+    """
     if sum(given is not None for given in (asked.plan, asked.job, asked.script)) != 1:
         raise InputError("say what was run, once: --plan plan.json, --job JOB.yaml, or --script run.sh --device GPU")
     if asked.plan is not None:
@@ -160,8 +163,27 @@ def what_ran(log: "RunLog", asked: Asked) -> Ran:
         from hybridmap.job.load import job_from_document
 
         file = read_plan_file(asked.plan)
-        return Ran(job_from_document(file.job, f"{asked.plan}: job"), file.plan)
-    return _by_script(log, asked) if asked.job is None else _by_job(asked.job)
+        ran = Ran(job_from_document(file.job, f"{asked.plan}: job"), file.plan)
+    else:
+        ran = _by_script(log, asked) if asked.job is None else _by_job(asked.job)
+    _require_model(log, ran.job, asked.plan or asked.job or asked.script)
+    return ran
+
+
+def _require_model(log: "RunLog", job: "Job", given: Path | None) -> None:
+    """What was learned of one model would stand for another; a name that is not known says nothing."""
+    from profiles.models.catalogue import load_model
+
+    try:
+        logged = load_model(log.model)
+    except HybridmapError:
+        return
+    actor = job.facts().roles["actor"].shape
+    if (logged.num_layers, logged.hidden, logged.ffn) != (actor.num_layers, actor.hidden, actor.ffn):
+        raise InputError(
+            f"{log.source} is of a run of {log.model} ({logged.num_layers} layers of width {logged.hidden:,}), {given} "
+            f"of {actor.name} ({actor.num_layers} layers of width {actor.hidden:,}): give what ran"
+        )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The run of ``hybridmap validate``: a plan for some iterations, on cores as they were when profiled.
+"""The run of ``hybridmap validate``: a plan for some iterations, at the pace of the profile's cores.
 
 A door to torch and Ray, like ``run``: they are imported while it measures.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from hybridmap.console import EXIT_INTERRUPTED, warn
@@ -17,12 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from executor.profiling.core_pace import Pace
-    from executor.profiling.visits import Made
     from executor.run_config import RunConfig
     from executor.run_settings import JobFacts
     from simulator.plan.plan import Plan
-    from simulator.plan.timeline import Timeline
 
 WATCHED_ITERATION = 1
 
@@ -50,7 +48,7 @@ def measure(
 ) -> Measured:
     """Run a plan for some iterations after warm-up, as the profile's runs were made; an interruption ends the program.
 
-    Where the profile says how fast cores were, so does the run, and iterations at another pace do not count.
+    Where the profile says how fast cores were, iterations are brought to that pace.
     """
     from executor.profiling.core_pace import CorePace, pace_of
     from executor.profiling.environment import use_threads
@@ -60,11 +58,12 @@ def measure(
 
     use_threads(_threads(profile))
     # measured without what no plan predicts, on cores as the profile's
-    config = config.model_copy(update={"checkpoint": None, "pin_cores": plan.num_gpus > 1})
-    counts, before, pace = _Counts(iterations + WARMUP - 1), os.getloadavg()[0], pace_of(profile)
+    pinned = plan.num_gpus > 1
+    config = config.model_copy(update={"checkpoint": None, "pin_cores": pinned})
+    counts, before, pace_s = _Counts(iterations + WARMUP - 1), os.getloadavg()[0], pace_of(profile)
     view = RunView(iterations + WARMUP, quiet=quiet)
     try:
-        with CorePace(pace.cores) if pace else nullcontext() as cores, view:
+        with CorePace(plan.num_gpus if pinned else os.cpu_count() or 1) if pace_s else nullcontext() as cores, view:
             looks = PaceWatch(cores.measure_s) if cores else None
 
             def watch(iteration: int, metrics: dict[str, float]) -> None:
@@ -85,15 +84,12 @@ def measure(
     except KeyboardInterrupt:
         warn(f"stopped after {len(view.rows)} iterations; nothing was compared")
         raise SystemExit(EXIT_INTERRUPTED) from None
-    kept, disturbed = that_count(looks.made(timelines), pace) if looks and pace else (timelines[WARMUP:], 0)
     load = before, os.getloadavg()[0]
-    holds = disturbed > 0 and len(kept) == iterations
-    return Measured(tuple(kept), counts.taken, counts.kernels, *load, disturbed, holds)
-
-
-def that_count(made: Made, pace: Pace) -> tuple[list[Timeline], int]:
-    """Iterations on cores as the profile's, and how many others there were; all where there are too few of those."""
-    return made.counts_at(pace.pace_s) or made.visit, len(made.visit) - len(made.at(pace.pace_s))
+    if not looks or not pace_s:
+        return Measured(tuple(timelines[WARMUP:]), counts.taken, counts.kernels, *load)
+    made = looks.made(timelines)
+    slowness = median(made.of_each_s) / pace_s
+    return Measured(tuple(made.at(pace_s)), counts.taken, counts.kernels, *load, slowness)
 
 
 def _threads(profile: Path) -> int:

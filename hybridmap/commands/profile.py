@@ -117,6 +117,7 @@ def _probe_config(name: str, kind: str) -> dict[str, Any] | None:
 
 
 def _measure(request: "Request", out: Path, as_json: bool) -> None:
+    from executor.profiling.core_pace import PACE
     from executor.profiling.environment import conditions, describe, pick_device
     from executor.profiling.journal import Journal
     from executor.profiling.run_profile import Profiler
@@ -124,9 +125,10 @@ def _measure(request: "Request", out: Path, as_json: bool) -> None:
 
     device = pick_device(request.device)
     about = describe(device, request.threads)
-    header = {name: about[name] for name in ("device_string", "torch", "threads_per_rank")}
+    header = {name: about[name] for name in ("device_string", "torch", "threads_per_rank")} | {"dtype": request.dtype}
+    header |= {"times_at": PACE} if request.device == "cpu" else {}  # an older journal has them as they were
     before = conditions(device)
-    with Journal(out / JOURNAL, {**header, "dtype": request.dtype}) as journal:
+    with Journal(out / JOURNAL, header) as journal:
         kept = len(journal.rows)
         if kept and not as_json:
             say(f"{out / JOURNAL} has {kept:,} rows already; resuming from there")
@@ -215,7 +217,6 @@ def profile_document(summary: "ProfileSummary", out: Path, about: dict[str, Any]
         "left_out_errors": errors,
         "engine": engine,
         "doubts": list(summary.doubts),
-        "runs_on_slowed_cores": summary.on_slowed_cores,
         "about": about,
     }
 
@@ -239,11 +240,6 @@ def show_profile(summary: "ProfileSummary", out: Path, again: dict[str, dict[str
     for number, tables in again.items():
         counts = ", ".join(f"{rows} of {table}" for table, rows in tables.items())
         say(f"measured again, being disturbed, round {number}: {counts}; the calmest round of each row counts")
-    if summary.on_slowed_cores:
-        warn(
-            f"the cores were never free for {summary.on_slowed_cores} kinds of runs behind a controller: what ranks "
-            "cost each other is priced as on a busy machine; profile again when nothing else runs"
-        )
     for doubt in summary.doubts:
         warn(doubt)
     if summary.doubts:

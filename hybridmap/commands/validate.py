@@ -224,21 +224,16 @@ def _show(
     if facts.calibration.digest:
         say(f"\nprices carry the calibration layer of {profile}")
     say(f"\nload average {measured.load_before:.2f} before the run, {measured.load_after:.2f} after it")
-    if measured.disturbed:
-        say(_disturbance(measured))
+    if measured.slowness != 1.0:
+        say(
+            f"beside the run this machine's cores took {measured.slowness:.2f} times as long as when profiled; each "
+            "measured iteration is divided by what it was then"
+        )
     if layer is not None:
         say("\ncalibration, errors on iterations that no factor was taken from:")
         show_stages(layer.stages)
         say(f"wrote {profile / 'calibration.yaml'}; delete it to be without")
     say("\nwrote " + ", ".join(str(out / name) for name in WRITTEN if (out / name).is_file()))
-
-
-def _disturbance(measured: "Measured") -> str:
-    when = "ran while this machine's cores were slower or faster than when profiled"
-    if measured.holds_disturbed:
-        of = f"{measured.disturbed} of {len(measured.timelines)} iterations"
-        return f"{of} {when}, too many to leave out: validate again while nothing else runs, or profile again"
-    return f"{measured.disturbed} more iterations {when}, and do not count"
 
 
 def _longest(named: Mapping[str, float]) -> dict[str, float]:
@@ -263,8 +258,7 @@ def comparison_document(
         "kernels": {call: _longest(named) for call, named in measured.kernels.items() if named},
         "calibrated": bool(facts.calibration.digest),
         "load_average": [measured.load_before, measured.load_after],
-        "disturbed_iterations": measured.disturbed,
-        "disturbed_are_compared": measured.holds_disturbed,
+        "cores_slower_than_profiled": measured.slowness,
         "calibration": layer.model_dump(mode="json") if layer else None,
         "written": [str(out / name) for name in WRITTEN if (out / name).is_file()],
     }

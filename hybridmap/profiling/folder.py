@@ -26,10 +26,7 @@ UNFINISHED = ("incomplete: the folder was not written to its end",)
 
 @dataclass(frozen=True)
 class ProfileSummary:
-    """What a profile holds: rows and failures by table, errors of points left out, the engine's fits, and doubts.
-
-    ``on_slowed_cores``: kinds of runs behind a controller none of which met cores that were free.
-    """
+    """What a profile holds: rows and failures by table, errors of points left out, the engine's fits, and doubts."""
 
     device: str
     rows: dict[str, int]
@@ -37,7 +34,6 @@ class ProfileSummary:
     errors: dict[str, LeftOut]
     fits: EngineFits | None
     doubts: tuple[str, ...]
-    on_slowed_cores: int = 0
 
 
 def write_profile(
@@ -75,5 +71,4 @@ def write_profile(
         table_errors(device),
         fits,
         found_doubts,
-        sum(int(row["outliers"]) for row in good.get("core_pace", ())),
     )

@@ -25,6 +25,9 @@ _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})(?:, device='[\w:]+')?\)?"
 _WORDS = ("step:", "perf ", "Global step ", "•", "= Step", " - timing_s/")
 """A line without one of them is no part of a record, as most of a console's are not."""
 
+_MODEL = re.compile(r"(?<!\w)'path': '([^']+)'")
+"""Of the configuration that verl prints, key by key in order of the alphabet: the first is the actor's."""
+
 _VERL = re.compile(r"(?<![A-Za-z_/])step:(\d{1,9}) - ")
 _VERL_PAIR = re.compile(rf"([\w@.-]+(?:/[\w@.-]+)+):{_WRAPPED}$")
 """No text can be read in two ways: a cut line of 600 characters once took hours."""
@@ -39,15 +42,17 @@ _NEMO_LENGTH = re.compile(rf"• Mean Generation Length: ({_NUMBER})")
 
 
 class Console:
-    """Reads lines one by one; ``damaged`` counts the records that were cut."""
+    """Reads lines one by one; ``damaged`` counts the records that were cut, ``model`` is the actor's."""
 
     def __init__(self) -> None:
-        self.damaged = 0
+        self.damaged, self.model = 0, ""
         self._nemo_step: int | None = None
 
     def events(self, lines: Iterable[str]) -> Iterator[Event]:
         """The metrics that are known, in the order of the lines."""
         for raw in (part for line in lines for part in line.split("\r")):  # as progress bars end theirs
+            if not self.model and (named := _MODEL.search(raw[:MOST_LINE])) is not None:
+                self.model = named[1]
             if not any(word in raw for word in _WORDS):
                 continue
             line = _CONTROL.sub("", raw[:MOST_LINE]).rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridmap.files.timeline import read_timeline
@@ -58,7 +59,7 @@ def read_log(path: Path) -> RunLog:
             return gathered(events, source, tables.damaged)
         console = Console()
         events = list(console.events(_lines(path)))
-        return gathered(events, source, console.damaged)
+        return replace(gathered(events, source, console.damaged), model=console.model)
     except OSError as error:
         raise InputError(f"{source}: {error.strerror or error}") from error
 

@@ -100,12 +100,15 @@ class RunLog:
         In order of their number, each once.
     damaged
         Lines that began as a record of the system and could not be read to their end.
+    model
+        The actor's, as a console prints it with the run's configuration; empty where it does not.
     """
 
     system: str
     source: str
     steps: tuple[LoggedStep, ...]
     damaged: int = 0
+    model: str = ""
 
     def mean_lengths(self) -> Lengths:
         """The mean over the steps of each, of what they say."""

@@ -16,8 +16,8 @@ class Measured:
     """Iterations after warm-up, the bytes that each call took in (all ranks), and the load beside the run.
 
     ``kernels``: seconds of each kernel by name, of the slowest rank, by call, in an iteration of the warm-up.
-    ``disturbed``: iterations that ran while the cores were slower or faster than when profiled, for ranks that take
-    cores. They are not among ``timelines``, unless hardly any other is; ``holds_disturbed`` says so.
+    ``slowness``: how many times as long this machine's cores took beside the run as when profiled, the median, for
+    ranks that take cores. ``timelines`` are at the profile's pace: each is divided by what it was then.
     """
 
     timelines: tuple[Timeline, ...]
@@ -25,5 +25,4 @@ class Measured:
     kernels: Mapping[str, Mapping[str, float]]
     load_before: float
     load_after: float
-    disturbed: int = 0
-    holds_disturbed: bool = False
+    slowness: float = 1.0

@@ -61,7 +61,7 @@ KEYS: dict[str, dict[str, str]] = {
     "engine_step": _PROBE,
     "parallel_step": {**_PROBE, "ranks": "data-parallel ranks"},
     "neighbour_step": {**_PROBE, "neighbours": "ranks of another pool that work meanwhile"},
-    "core_pace": {"cores": "that compute at once; repeats: runs that met them free, outliers: runs that did not"},
+    "core_pace": {"cores": "that take a training step each; times of calls are brought to this pace"},
     "dispatch": {
         "launcher": "name",
         "engine": "of the ranks; fake: they compute nothing",

@@ -1,5 +1,6 @@
 """Protects what is measured a second time: the rows that were asked for, all of them, and nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from executor.profiling import again, dispatch, engine_step, host_contention
 from executor.profiling.again import measure_again
 from executor.profiling.cases import Key
+from executor.profiling.core_pace import ONE_CORE, PACE
 from executor.profiling.dispatch import dispatch_key
 from executor.profiling.engine_step import CALLS, Probe
 from executor.profiling.journal import Journal
@@ -87,7 +89,7 @@ def test_a_probe_is_repeated_with_all_its_calls_and_a_failure_leaves_what_there_
     probe, broken = probes_for(profiler.request)[:2]
     rows = [{**each.key("fp32", "update_actor"), "latency_s": 1.0} for each in (probe, broken)]
 
-    def measured(given: engine_step.Probe, dtype: str, device: object, precision: Precision, is_calm: object):  # type: ignore[no-untyped-def]
+    def measured(given: engine_step.Probe, dtype: str, device: object, precision: Precision, slowness: object):  # type: ignore[no-untyped-def]
         if given is not probe and given == broken:
             raise RuntimeError("out of memory")
         assert precision.max_repeats > FAST.max_repeats
@@ -119,11 +121,13 @@ def test_what_lies_between_calls_of_ranks_on_one_host_is_measured_by_their_own_r
 ) -> None:
     seen = []
 
-    def measured(probe: Probe, dtype: str, iterations: int, *, crowded: bool, pace_s: object):  # type: ignore[no-untyped-def]
+    def measured(probe: Probe, dtype: str, iterations: int, pace_s: float, *, crowded: bool):  # type: ignore[no-untyped-def]
         seen.append(probe)
+        assert pace_s == 0.02
         yield "dispatch", {**key, "part": AROUND}, SECOND
 
     monkeypatch.setattr(host_contention, "measure_host_contention", measured)
+    profiler.journal.add(PACE, ONE_CORE, replace(SECOND, median_s=0.02))
     (probe,) = host_contention_probes(profiler.request)
     key = dispatch_key("ray", probe.samples, 2, 1, host_contention.ENGINE)
     measure_again(profiler, {"dispatch": [{**key, "part": AROUND, "latency_s": 1.0}]}, 1, never)

@@ -1,4 +1,4 @@
-"""Protects the look at a machine's cores: a process on each, none left behind; when a core is calm."""
+"""Protects the look at a machine's cores: a process on each, none left behind; when one is calm; a profile's pace."""
 
 import multiprocessing
 import os
@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from executor.profiling import core_pace
-from executor.profiling.core_pace import PACE, SAMPLES, CorePace, OwnPace, Pace, pace_of
+from executor.profiling.core_pace import LOOKS, PACE, SAMPLES, CorePace, OwnPace, pace_of
 from profiles.tables.write import write_table
 
 
 def test_it_computes_on_all_cores_and_leaves_nothing_behind() -> None:
     """How long it takes is the machine's matter."""
     with CorePace(64) as cores:
-        assert cores.measure_s() > 0
+        assert cores.measure_s() > 0 and cores.measure_s(1) > 0
         assert len(multiprocessing.active_children()) == min(64, os.cpu_count() or 1)
     assert multiprocessing.active_children() == []
 
 
-def test_a_profile_says_at_which_pace_its_runs_were_made(tmp_path: Path) -> None:
+def test_a_profile_says_to_which_pace_its_times_are_brought(tmp_path: Path) -> None:
     assert pace_of(tmp_path) is None, "a GPU's says nothing"
-    row = {"cores": 2, "latency_s": 0.0101, "low_s": 0.0101, "high_s": 0.0101, "repeats": 1, "outliers": 0, "error": ""}
+    row = {"cores": 1, "latency_s": 0.0101, "low_s": 0.0101, "high_s": 0.0101, "repeats": 1, "outliers": 0, "error": ""}
     write_table(tmp_path, PACE, [row], {"device": "here"})
-    assert pace_of(tmp_path) == Pace(2, 0.0101)
+    assert pace_of(tmp_path) == 0.0101
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,19 @@ def test_a_core_is_calm_while_it_is_about_as_fast_as_when_free(
     paces: tuple[float, ...], calm: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine's own times would tell nothing sure."""
+    pace = with_paces(paces, monkeypatch)
+    assert tuple(pace.is_calm() for _ in paces) == calm
+
+
+def test_what_a_core_usually_takes_is_the_median_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lucky look is no pace."""
+    monkeypatch.setattr(core_pace, "BETWEEN_LOOKS_S", 0.0)
+    found = with_paces((1.0, *[1.7] * (LOOKS - 1)), monkeypatch).usual()
+    assert (found.median_s, found.low_s, found.repeats) == (1.7, 1.7, LOOKS)
+
+
+def with_paces(paces: tuple[float, ...], monkeypatch: pytest.MonkeyPatch) -> OwnPace:
+    """A core whose looks take so long."""
     seconds = iter([1.0, *(pace for pace in paces for _ in range(SAMPLES))])
     monkeypatch.setattr(core_pace, "_training_step", lambda: lambda: next(seconds))
-    pace = OwnPace()
-    assert tuple(pace.is_calm() for _ in paces) == calm
+    return OwnPace()

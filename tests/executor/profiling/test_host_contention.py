@@ -2,7 +2,6 @@
 
 import pytest
 
-from executor.profiling.core_pace import PACE
 from executor.profiling.engine_step import Probe
 from executor.profiling.host_contention import (
     ROWS,
@@ -22,13 +21,11 @@ PROBE = Probe(tiny_config(layers=2, hidden=32), 32, 4, 3, 16, 2)
 @pytest.mark.long
 @pytest.mark.parametrize("crowded", [False, True])
 def test_calls_are_timed_alone_and_beside_ranks_of_other_pools(crowded):
-    measured = list(measure_host_contention(PROBE, "fp32", 3, crowded=crowded))
+    measured = list(measure_host_contention(PROBE, "fp32", 3, 0.01, crowded=crowded))
     found = [(key, summary) for table, key, summary in measured if table == ROWS]
     wanted = {(call, n) for n in neighbours_of(crowded=crowded) for call in calls_with(n)}
     assert {(key["call"], key["neighbours"]) for key, _ in found} == wanted and len(found) == len(wanted)
-    assert all(summary.median_s > 0 and summary.repeats <= 3 for table, _, summary in measured if table != PACE)
-    ((runs_met, runs_missed),) = [(s.repeats, s.outliers) for table, _, s in measured if table == PACE]
-    assert runs_met + runs_missed == len(plans_of(PROBE, crowded=crowded))
+    assert all(summary.median_s > 0 and summary.repeats <= 3 for _, _, summary in measured)
     rows = [{**key, "latency_s": summary.median_s} for key, summary in found]
     ratios = neighbour_slowdowns(rows, 2)
     assert {name: probes for name, (_, probes) in ratios.items()} == {

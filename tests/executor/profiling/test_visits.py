@@ -1,39 +1,42 @@
-"""Protects what counts of a measured plan: visits on cores without other work, that repeat; the rest is made again,
-whatever was predicted."""
+"""Protects what is measured of a plan: iterations at the pace of a profile's cores, in visits that repeat; the rest is
+made again, whatever was predicted."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 
 import pytest
 
-from executor.profiling.visits import AT_MOST, LEAST, Made, Visit, calm, median_s, undisturbed, visit_until_calm
+from executor.profiling.visits import AT_MOST, WARMUP, Made, PaceWatch, Visit, calm, median_s, scaled, visit_until_calm
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, workload
 
-FREE, SLOW = (1.0,) * (LEAST + 3), (2.0,) * (LEAST + 3)
-"""The cores' pace around each of ``LEAST + 2`` iterations."""
-FOUR = ((1.5, SLOW), (1.0, FREE), (1.4, (1.0, 1.0, 1.0, *SLOW[3:])), (1.01, FREE))
-"""Seconds of visits: the first on slow cores, the third while they became slow."""
+NUM = 5
+FREE = (1.0,) * (NUM + 1)
+"""The cores' pace around each of ``NUM`` iterations."""
 
 
 @pytest.fixture
-def measured() -> Callable[[float], Visit]:
-    """A visit of ``LEAST + 2`` iterations, the median of which takes so long."""
+def one() -> Timeline:
     facts = make_facts("ppo", work=workload(64, 512, 256))
-    one = simulate(make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=8), facts)
+    return simulate(make_plan(facts, (("actor", "critic", "reference", "reward"),), (8,), tp=8), facts)
+
+
+@pytest.fixture
+def measured(one: Timeline) -> Callable[[float], Visit]:
+    """A visit of ``NUM`` iterations, the median of which takes so long."""
 
     def iterations(seconds: float) -> list[Timeline]:
-        return [one.model_copy(update={"iteration_s": s}) for s in (0.5 * seconds, *[seconds] * LEAST, 9.0 * seconds)]
+        times = (0.5 * seconds, *[seconds] * (NUM - 2), 9.0 * seconds)
+        return [one.model_copy(update={"iteration_s": s}) for s in times]
 
     return iterations
 
 
-def test_calm_visits_are_those_that_repeat(measured: Callable[[float], Visit]) -> None:
+def test_visits_that_repeat_are_kept(measured: Callable[[float], Visit]) -> None:
     """By medians: an iteration that something interrupted spoils no visit. A lucky visit does not count for more."""
     for seconds, kept in {
-        (1.3, 1.04, 1.0, 1.06): [1.04, 1.0],
+        (1.3, 1.04, 1.0, 1.12): [1.04, 1.0],
         (0.8, 1.0, 1.04, 1.3): [1.0, 1.04],
         (1.3, 1.0): [1.0],
         (): [],
@@ -41,7 +44,7 @@ def test_calm_visits_are_those_that_repeat(measured: Callable[[float], Visit]) -
         assert [median_s(visit) for visit in calm([measured(s) for s in seconds])] == kept
 
 
-def test_a_disturbed_visit_is_made_again_in_turn(measured: Callable[[float], Visit]) -> None:
+def test_a_visit_that_does_not_repeat_is_made_again_in_turn(measured: Callable[[float], Visit]) -> None:
     """Of two plans one is slowed twice; the other is visited no more than asked."""
     seconds = {"a": [1.0, 2.0, 1.5, 1.02], "b": [3.0, 3.0]}
     order: list[str] = []
@@ -50,68 +53,54 @@ def test_a_disturbed_visit_is_made_again_in_turn(measured: Callable[[float], Vis
         order.append(plan.placement)
         return Made(measured(seconds[plan.placement].pop(0)), FREE)
 
-    kept = visit_until_calm(_plans("a", "b"), 2, visit).of
+    kept = visit_until_calm(_plans("a", "b"), 2, visit, 1.0)
     assert order == ["a", "b", "a", "b", "a", "a"]
     medians = {name: [median_s(visit) for visit in of_plan.visits] for name, of_plan in kept.items()}
     assert medians == {"a": [1.0, 1.02], "b": [3.0, 3.0]}
-    assert {name: (of_plan.disturbed, of_plan.is_calm) for name, of_plan in kept.items()} == {
-        "a": (2, True),
-        "b": (0, True),
-    }
+    assert {name: of_plan.others for name, of_plan in kept.items()} == {"a": 2, "b": 0}
 
 
 def test_a_machine_without_rest_ends_all_the_same(measured: Callable[[float], Visit]) -> None:
     """What is left is told by few visits, not by a loop without end."""
     slower = iter(range(1, 100))
-    kept = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(float(next(slower))), FREE)).of
+    kept = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(float(next(slower))), FREE), 1.0)
     assert len(kept["a"].visits) == 1
-    assert kept["a"].disturbed == 2 * AT_MOST - 1
+    assert kept["a"].others == 2 * AT_MOST - 1
 
 
-def test_iterations_count_between_two_looks_at_free_cores(measured: Callable[[float], Visit]) -> None:
-    """Somebody has a core during the third and fourth: the second and fifth end or start with it."""
-    made = Made(measured(1.0), (1.0, 1.1, 1.0, 1.7, 1.8, 1.0, 1.0, 1.0))
-    assert made.at(1.0) == [made.visit[i] for i in (0, 1, 5, 6)]
-    assert made.at(1.75) == [made.visit[3]], "a profile of such cores says nothing of free ones"
+def test_iterations_are_brought_to_the_pace_of_a_profile(one: Timeline) -> None:
+    """By the steps before and after each: a core that is slow in the third alone, and one that becomes so."""
+    made = Made([one] * 4, (1.0, 1.0, 2.0, 2.0, 1.0))
+    assert made.of_each_s == [1.0, 1.5, 2.0, 1.5]
+    assert [t.iteration_s for t in made.at(3.0)] == [3.0 / own * one.iteration_s for own in made.of_each_s]
 
 
-def test_visits_on_slowed_cores_do_not_count_although_they_repeat(measured: Callable[[float], Visit]) -> None:
-    """Somebody has a core for minutes: what is measured then is the same again and again, and nobody's plan."""
-    made = [
-        Made(measured(s), paces) for s, paces in ((1.5, SLOW), (1.5, SLOW), (1.0, FREE), (1.51, SLOW), (1.01, FREE))
-    ]
-    assert [median_s(visit) for visit in undisturbed(made, 1.0)] == [1.0, 1.01]
-    assert undisturbed(made[:2], 1.0) == []
-    few = Made(measured(1.0), FREE[:LEAST] + SLOW[LEAST:])
-    assert undisturbed([few], 1.0) == [], "hardly an iteration of it was on free cores"
+def test_all_seconds_of_a_timeline_are_scaled_alike(one: Timeline) -> None:
+    """Stages add up to the iteration, spans keep their share of it, and what is no time stays."""
+    half = scaled(one, 0.5)
+    assert half.iteration_s == pytest.approx(sum(half.stages.values())) == pytest.approx(0.5 * one.iteration_s)
+    assert [s.duration_s for s in half.spans] == pytest.approx([0.5 * s.duration_s for s in one.spans])
+    assert half.between_s == pytest.approx(0.5 * one.between_s, abs=1e-9)
+    assert (half.memory, half.tokens, half.num_gpus) == (one.memory, one.tokens, one.num_gpus)
 
 
-def test_visits_are_made_again_until_cores_are_free(measured: Callable[[float], Visit]) -> None:
-    """That the first of four was on slow cores is known after the second."""
-    visits = iter([Made(measured(s), paces) for s, paces in FOUR])
-    found = visit_until_calm(_plans("a"), 2, lambda plan: next(visits))
-    assert [median_s(visit) for visit in found.of["a"].visits] == [1.0, 1.01]
-    assert (found.of["a"].disturbed, found.of["a"].is_calm, found.pace_s) == (2, True, 1.0)
+def test_visits_at_different_paces_of_the_cores_repeat(measured: Callable[[float], Visit]) -> None:
+    """Somebody has half of a core during the first: what takes as many steps as the second repeats it."""
+    made = iter([Made(measured(1.7), (1.7,) * (NUM + 1)), Made(measured(1.02), FREE)])
+    kept = visit_until_calm(_plans("a"), 2, lambda plan: next(made), 1.0)["a"]
+    assert [median_s(visit) for visit in kept.visits] == pytest.approx([1.0, 1.02])
+    assert (kept.others, kept.pace_s) == (0, pytest.approx(1.35))
 
 
-def test_the_pace_of_a_profile_says_what_counts(measured: Callable[[float], Visit]) -> None:
-    """Of a machine whose cores were never so fast, or never so slow, nothing does."""
-    for pace_s, is_calm in ((1.1, True), (0.5, False), (4.0, False)):
-        visits = iter([Made(measured(s), paces) for s, paces in FOUR] * AT_MOST)
-        found = visit_until_calm(_plans("a"), 2, partial(_following, visits), pace_s)
-        assert (found.pace_s, found.of["a"].is_calm) == (pace_s, is_calm)
-
-
-def test_where_cores_never_come_free_what_repeats_is_left(measured: Callable[[float], Visit]) -> None:
-    """A measurement on a busy machine is worth more than none; that no visit counts is said."""
-    changing = (1.0, 2.0) * (LEAST + 2)
-    kept = visit_until_calm(_plans("a"), 2, lambda plan: Made(measured(1.5), changing[: LEAST + 3])).of
-    assert len(kept["a"].visits) == kept["a"].disturbed == 2 * AT_MOST
-    assert not kept["a"].is_calm
-
-
-def _following(visits: Iterator[Made], plan: Plan) -> Made:
-    return next(visits)
+def test_the_pace_is_looked_at_around_each_iteration_after_warm_up(measured: Callable[[float], Visit]) -> None:
+    looks = iter(range(100))
+    watch = PaceWatch(lambda: float(next(looks)))
+    timelines = measured(1.0) + measured(1.0)
+    for iteration in range(len(timelines)):
+        watch(iteration, {})
+    made = watch.made(timelines)
+    assert made.visit == timelines[WARMUP:]
+    assert made.paces_s == tuple(float(i) for i in range(len(made.visit) + 1))
 
 
 def _plans(*names: str) -> dict[str, Plan]:
