@@ -9,6 +9,7 @@ beside them took half as long again.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import time
@@ -64,12 +65,13 @@ class CorePace:
             process.kill()
             process.join()
 
-    def measure_s(self, ranks: int | None = None) -> float:
-        """Seconds of a step on the first cores, one for each of so many ranks or all, computing at once: their mean."""
-        ends = self._ends[:ranks]
+    def measure_s(self, pools: Sequence[int] = ()) -> float:
+        """Seconds of a step on the cores of pools of so many ranks, all computing at once; by default each is a pool."""
+        pools = pools or (1,) * self.cores
+        ends = self._ends[: sum(pools)]
         for end in ends:
             end.send(SAMPLES)
-        return float(np.mean([np.median(end.recv()) for end in ends]))
+        return of_pools_s([float(np.median(end.recv())) for end in ends], pools)
 
 
 class OwnPace:
@@ -96,6 +98,16 @@ class OwnPace:
     def is_calm(self) -> bool:
         """Whether it is about as fast now as when it is free."""
         return self.measure_s() <= (1.0 + SAME) * free_pace_s(self._paces_s)
+
+
+def of_pools_s(each_s: Sequence[float], pools: Sequence[int]) -> float:
+    """The pace of pools of so many ranks, which take core after core: the mean over them.
+
+    A pool is as fast as the slowest of its cores, since its ranks wait for each other.
+    """
+    first = itertools.accumulate(pools, initial=0)
+    ranks = [range(*between) for between in itertools.pairwise(first)]
+    return float(np.mean([max(each_s[rank % len(each_s)] for rank in of_pool) for of_pool in ranks]))
 
 
 def free_pace_s(paces_s: Sequence[float]) -> float:

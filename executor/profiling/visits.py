@@ -78,7 +78,7 @@ def visit(facts: JobFacts, plan: Plan, config: RunConfig, iterations: int, cores
     """Iterations of a run of a plan with pinned ranks, after warm-up, and the pace of their cores around each."""
     from executor.run import run
 
-    watch = PaceWatch(lambda: cores.measure_s(plan.num_gpus))
+    watch = PaceWatch(lambda: cores.measure_s([pool.num_gpus for pool in plan.pools]))
     with tempfile.TemporaryDirectory() as folder:
         return watch.made(run(facts, plan, config, folder, WARMUP + iterations, watch=watch))
 

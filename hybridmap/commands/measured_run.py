@@ -64,7 +64,8 @@ def measure(
     view = RunView(iterations + WARMUP, quiet=quiet)
     try:
         with CorePace(plan.num_gpus if pinned else os.cpu_count() or 1) if pace_s else nullcontext() as cores, view:
-            looks = PaceWatch(cores.measure_s) if cores else None
+            pools = [pool.num_gpus for pool in plan.pools] if pinned else []
+            looks = PaceWatch(lambda: cores.measure_s(pools)) if cores else None
 
             def watch(iteration: int, metrics: dict[str, float]) -> None:
                 view.show(iteration, metrics)

@@ -7,16 +7,25 @@ from pathlib import Path
 import pytest
 
 from executor.profiling import core_pace
-from executor.profiling.core_pace import LOOKS, PACE, SAMPLES, CorePace, OwnPace, pace_of
+from executor.profiling.core_pace import LOOKS, PACE, SAMPLES, CorePace, OwnPace, of_pools_s, pace_of
 from profiles.tables.write import write_table
 
 
 def test_it_computes_on_all_cores_and_leaves_nothing_behind() -> None:
     """How long it takes is the machine's matter."""
     with CorePace(64) as cores:
-        assert cores.measure_s() > 0 and cores.measure_s(1) > 0
+        assert cores.measure_s() > 0 and cores.measure_s([1, 2]) > 0
         assert len(multiprocessing.active_children()) == min(64, os.cpu_count() or 1)
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(
+    ("pools", "pace_s"),
+    [([1], 1.0), ([2], 3.0), ([1, 1], 2.0), ([1, 1, 1, 1], 2.0), ([1, 2], 2.0)],
+)
+def test_a_pool_is_as_fast_as_its_slowest_core(pools: list[int], pace_s: float) -> None:
+    """Ranks of a pool wait for each other; pools work in turn or beside each other. The second core is slow."""
+    assert of_pools_s([1.0, 3.0][: sum(pools)], pools) == pace_s
 
 
 def test_a_profile_says_to_which_pace_its_times_are_brought(tmp_path: Path) -> None:
