@@ -66,7 +66,7 @@ class CorePace:
             process.join()
 
     def measure_s(self, pools: Sequence[int] = ()) -> float:
-        """Seconds of a step on the cores of pools of so many ranks, all computing at once; by default each is a pool."""
+        """Seconds of a step on the cores of pools of so many ranks, all computing at once; by default each a pool."""
         pools = pools or (1,) * self.cores
         ends = self._ends[: sum(pools)]
         for end in ends:
