@@ -8,6 +8,7 @@ measured at, and no row is replaced.
 
 from functools import cache
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -79,7 +80,7 @@ def rows(path_name: str) -> pd.DataFrame:
     path = DATA / path_name
     table = read_table(path, read_card(path.with_suffix(".yaml")))
     columns = {
-        name: pd.Categorical.from_codes(column, table.names[name]).astype(str) if name in table.names else column
+        name: np.array(table.names[name])[column] if name in table.names else column
         for name, column in table.data.items()
     }
     return pd.DataFrame(columns)
