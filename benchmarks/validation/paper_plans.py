@@ -30,7 +30,7 @@ FEWEST_GPUS = {"7B": 8, "13B": 16, "34B": 32, "70B": 64}
 """Where the paper's curves begin: the smallest count without running out of memory."""
 
 GPUS_PER_STAGE = 8
-"""Algorithm 2 lets p grow to N_l / U only: at most one pipeline stage per machine."""
+"""The paper's own rule, not a fit: Algorithm 2 lets p grow to ``N_l / U`` only, at most one stage a machine."""
 
 Outcome = tuple[float, str]
 """Seconds of an iteration, and what had to be assumed."""
