@@ -27,7 +27,7 @@ class WarmRank(RankActor):
     def forget(self) -> None:
         """Drop all roles, and leave the ranks that it met."""
         self._roles.clear()
-        self._invoke = invoke
+        self._invoke, self._transport = invoke, ""
         collectives._HANDLES.clear()  # noqa: SLF001
         if dist.is_initialized():
             dist.destroy_process_group()
