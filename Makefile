@@ -79,10 +79,12 @@ thorough: $(VENV)/.dev browser
 
 THOROUGH := -m "thorough and not external and not long"
 ENGINES := tests/executor/engines
-PARITY := $(addprefix tests/executor/,test_run_engines.py test_run_parity.py)
+APART := tests/executor/engines/test_disaggregated.py
+PARITY := $(addprefix tests/executor/,test_run_engines.py test_run_parity.py) $(APART)
 LAUNCHES := $(addprefix tests/executor/,launch recovery test_run_ray.py)
+# Without what needs ranks of Ray: those of the other lane are started already.
 thorough-engines: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) $(ENGINES)
+	$(BIN)/pytest $(THOROUGH) --ignore=$(APART) $(ENGINES)
 
 thorough-parity: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) $(PARITY)

@@ -18,7 +18,8 @@ from executor.worker.worker import LOOPBACK_HOST, invoke
 if TYPE_CHECKING:
     from executor.controller.pools import ResourcePool
 
-FORGETS_S = 2.0
+FORGETS_S = 10.0
+"""A rank that takes longer is taken for one that hangs and started anew, which costs seconds of a core."""
 
 
 class WarmRank(RankActor):
