@@ -102,8 +102,8 @@ thorough-plans: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor --ignore=tests/hybridmap tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions, every example that a
-# property draws, searches for the paper's placements) and what needs other systems' packages, in an environment of their own: some gigabytes. NeMo-RL and
-# slime have none: NEMO_RL=CHECKOUT and SLIME=CHECKOUT check their exports.
+# property draws, searches for the paper's placements) and what needs other systems' packages, in an environment of their
+# own: some gigabytes. NeMo-RL and slime have none: NEMO_RL=CHECKOUT and SLIME=CHECKOUT check their exports.
 check-all: export DRAWS := all
 check-all: check thorough $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"
