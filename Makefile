@@ -79,10 +79,12 @@ thorough: $(VENV)/.dev browser
 
 THOROUGH := -m "thorough and not external and not long"
 ENGINES := tests/executor/engines
-PARITY := $(addprefix tests/executor/,test_run_engines.py test_run_parity.py)
+APART := tests/executor/engines/test_disaggregated.py
+PARITY := $(addprefix tests/executor/,test_run_engines.py test_run_parity.py) $(APART)
 LAUNCHES := $(addprefix tests/executor/,launch recovery test_run_ray.py)
+# Without what needs ranks of Ray: those of the other lane are started already.
 thorough-engines: $(VENV)/.dev
-	$(BIN)/pytest $(THOROUGH) $(ENGINES)
+	$(BIN)/pytest $(THOROUGH) --ignore=$(APART) $(ENGINES)
 
 thorough-parity: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) $(PARITY)
@@ -100,8 +102,8 @@ thorough-plans: $(VENV)/.dev
 	$(BIN)/pytest $(THOROUGH) --ignore=tests/executor --ignore=tests/hybridmap tests
 
 # Also what takes minutes (every pair of layouts on Megatron-Core and vLLM, 500 random transitions, every example that a
-# property draws) and what needs other systems' packages, in an environment of their own: some gigabytes. NeMo-RL and
-# slime have none: NEMO_RL=CHECKOUT and SLIME=CHECKOUT check their exports.
+# property draws, searches for the paper's placements) and what needs other systems' packages, in an environment of their
+# own: some gigabytes. NeMo-RL and slime have none: NEMO_RL=CHECKOUT and SLIME=CHECKOUT check their exports.
 check-all: export DRAWS := all
 check-all: check thorough $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"

@@ -22,8 +22,10 @@ IMPORTED_ONCE = (
     "tensordict",
     "executor.engines.native.engine",
     "executor.engines.fsdp.engine",
+    "executor.engines.megatron.model",
 )
-"""What most ranks need: imported by the process that ranks are forked from, and not by each of them anew."""
+"""What most ranks need, where it is installed: imported by the process that ranks are forked from, and not by each of
+them anew."""
 
 
 def run_on_ranks(num: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:

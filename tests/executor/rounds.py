@@ -39,12 +39,12 @@ def likelihood(outputs, part):
 
 
 def trained(engine, mine, value_head, scored=None):
-    """Outputs before, three steps, outputs after, the scores; outputs of the rows ``scored``, if these are others."""
+    """Outputs before, two steps (the second has moments), outputs after, scores; of the rows ``scored``, if others."""
     outputs = engine.values if value_head else lambda batch: engine.log_probs(batch, 1.0)
     engine.load()
     scored = mine if scored is None else scored
     before, steps = outputs(scored), []
-    for _ in range(3):
+    for _ in range(2):
         part, first = sequences_of(mine)
         steps.append(engine.update((LossTerm(part, first, likelihood),)))
     after, scores = outputs(scored), engine.scores(scored) if value_head else None

@@ -1,6 +1,6 @@
 """Protects the promise that a plan changes where and when, never what: the same curve from every layout and placement.
 
-Five PPO iterations of two optimizer steps each on a tiny model in fp32; rewards, losses and gradient norms must equal
+Three PPO iterations of two optimizer steps each on a tiny model in fp32; rewards, losses and gradient norms must equal
 those of one process to float tolerance, sampled tokens included.
 """
 
@@ -15,7 +15,7 @@ from executor.weights.parameters import read_dense
 from tests.executor.plans import ROLES, TINY, colocated, config, job, learned, metrics, plan
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
-ITERATIONS = 5
+ITERATIONS = 3
 JOB = job("ppo", prompts=8, minibatches=2)
 CONFIG = config(learning_rate=3e-3, launcher="ray")
 
@@ -26,7 +26,7 @@ def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reference")
     run(JOB, colocated("ppo"), config(learning_rate=3e-3, launcher="local"), folder, ITERATIONS)
     curve = metrics(folder)
-    assert len({line["reward"] for line in curve}) > 2  # the curve moves: equal curves mean something
+    assert len({line["reward"] for line in curve}) > 1  # the curve moves: equal curves mean something
     assert curve[-1]["critic/loss"] < curve[0]["critic/loss"]
     return curve
 

@@ -18,7 +18,8 @@ from executor.worker.worker import LOOPBACK_HOST, invoke
 if TYPE_CHECKING:
     from executor.controller.pools import ResourcePool
 
-FORGETS_S = 2.0
+FORGETS_S = 10.0
+"""A rank that takes longer is taken for one that hangs and started anew, which costs seconds of a core."""
 
 
 class WarmRank(RankActor):
@@ -27,7 +28,7 @@ class WarmRank(RankActor):
     def forget(self) -> None:
         """Drop all roles, and leave the ranks that it met."""
         self._roles.clear()
-        self._invoke = invoke
+        self._invoke, self._transport = invoke, ""
         collectives._HANDLES.clear()  # noqa: SLF001
         if dist.is_initialized():
             dist.destroy_process_group()

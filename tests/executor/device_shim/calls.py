@@ -54,7 +54,7 @@ MODEL = {
 NUM_TOKENS = 6
 
 
-def prompts_and_responses(rows=8, prompt=4, response=NUM_TOKENS):
+def prompts_and_responses(rows=4, prompt=4, response=NUM_TOKENS):
     """A batch on the host, of real tensors: responses of different lengths."""
     lengths = torch.arange(rows) % response + 1
     mask = torch.arange(response)[None] < lengths[:, None]

@@ -22,13 +22,15 @@ if importlib.util.find_spec("megatron") is None:
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 LONGER = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 4}
+SHORT = {"num_hidden_layers": 2}  # as many as stages: only llama has four of these
 FAMILIES = {
     "llama": {},
-    "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
-    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "vocab_size": 18},  # 18 rows do not divide by 4
-    "llama3": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, **LONGER}},
-    "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}},
+    "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True, **SHORT},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, "vocab_size": 18, **SHORT},  # 18 is no multiple of 4
+    "llama3": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, **LONGER}, **SHORT},
+    "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}, **SHORT},
     "moe": {
+        **SHORT,
         "model_type": "qwen3_moe",
         "head_dim": 16,
         "num_experts": 4,
@@ -55,7 +57,7 @@ FOUR = [  # family, (p, t, d), what the layout says beyond degrees
     ("moe", (1, 2, 2), {"ep": 2}),
     ("moe", (2, 2, 1), {}),
 ]
-NO_CRITIC = {5, 8, 9, 10, 11, 12, 13, 16}
+NO_CRITIC = {5, 8, 9, 10, 11, 12, 13, 15, 16}
 """Of ``FOUR``: the family's critic runs in another layout, or differs in what a value head does not meet (rotary
 positions, where the states wait)."""
 APART = [  # family, degrees of training and of scoring, what training's layout says beyond degrees

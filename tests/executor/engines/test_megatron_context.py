@@ -24,7 +24,7 @@ if importlib.util.find_spec("megatron") is None:
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.thorough]
 EPS = 1e-2
 FAMILIES = {
-    "llama": {"num_key_value_heads": 2},
+    "llama": {"num_key_value_heads": 2, "num_hidden_layers": 2},  # its layouts have one stage
     "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
     "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}},
     "moe": {

@@ -48,7 +48,7 @@ def trained_both_ways(rank, path):
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_compiled_activations_learn_alike(tmp_path_factory):
     """On GPUs with Triton; here torch compiles the same functions for the CPU, with rows of several lengths."""
     found = run_on_ranks(1, trained_both_ways, configs_of({"llama": {}}, 4, tmp_path_factory)["llama"])[0]

@@ -14,11 +14,9 @@ from ray.experimental.rdt.tensor_transport_manager import (
 )
 from tensordict import TensorDict
 
-from executor import run as run_module
 from executor.controller.controller import Controller
 from executor.controller.pools import ResourcePool
 from executor.launch import direct
-from executor.launch.ray import RayLauncher
 from executor.run import run
 from executor.worker.protocols import register
 from executor.worker.worker import Worker
@@ -88,15 +86,6 @@ def add_transport(*_):
         register_tensor_transport("FILES", ["cpu"], FileTransport, torch.Tensor)
 
 
-class DirectLauncher(RayLauncher):
-    """The product's, whose ranks have the test's transport, too."""
-
-    def _without_transport(self, ranks):
-        add_transport()
-        self._all_of([rank.__ray_call__.remote(add_transport) for rank in ranks])
-        return []
-
-
 class Columns(Worker):
     """Makes columns of every type, and writes into its own tensors afterwards."""
 
@@ -125,13 +114,19 @@ class Columns(Worker):
 
 
 @pytest.fixture
-def launcher(request, monkeypatch):
+def launcher(request, warm, on_ray, monkeypatch):
+    """The product's on the ranks that live through all files; they have the test's transport, too."""
+
+    def without_transport(ranks):
+        add_transport()
+        warm._all_of([rank.__ray_call__.remote(add_transport) for rank in ranks])  # noqa: SLF001
+        return []
+
     monkeypatch.setattr(direct, "NIXL", request.param)
     monkeypatch.setattr(direct, "is_installed", lambda: True)
-    made = DirectLauncher(cpu_ranks=4, transport="direct")
-    stop = made.stop  # a test may keep a run from calling it, and is undone after this
-    yield made
-    stop()
+    monkeypatch.setattr(warm, "transport", "direct")
+    monkeypatch.setattr(warm, "_without_transport", without_transport)
+    return warm
 
 
 @pytest.mark.slow
@@ -159,16 +154,13 @@ def test_columns_read_from_another_rank_are_what_it_made_and_nothing_of_them_sta
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["files", NIXL], indirect=True)
-def test_a_run_whose_columns_go_directly_has_the_losses_of_one_through_the_store(launcher, monkeypatch, tmp_path):
-    monkeypatch.setattr(run_module, "choose_launcher", lambda *_: launcher)
-    monkeypatch.setattr(launcher, "stop", lambda: None)
+def test_a_run_whose_columns_go_directly_has_the_losses_of_one_through_the_store(launcher, tmp_path):
     work, found, notes = job("ppo", prompts=6, minibatches=2), {}, []
     for transport in ("direct", "store"):
         launcher.transport = transport
         asked = config(launcher="ray", transport=transport)
         run(work, plan("ppo", SPLIT), asked, tmp_path / transport, 2, on_note=notes.append)
         found[transport] = [learned(line) for line in metrics(tmp_path / transport)]
-        launcher.clear()
     assert found["direct"] == found["store"]
     assert len(notes) == 1
 

@@ -13,7 +13,6 @@ from executor.launch.own_cluster import (
     LEAST_STORE_BYTES,
     MARK,
     DaemonLostError,
-    most_store_bytes,
     prune_sessions,
     store_bytes_for,
 )
@@ -81,14 +80,3 @@ def test_old_sessions_of_ours_are_removed_and_no_others(tmp_path):
 )
 def test_the_object_store_holds_two_batches_where_the_machine_gives_as_much(batch_bytes, most_bytes, expected):
     assert store_bytes_for(batch_bytes, most_bytes) == expected
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_ray_starts_with_a_store_of_that_size():
-    batch_bytes = 300 << 20
-    launcher = RayLauncher(cpu_ranks=1, batch_bytes=batch_bytes)
-    try:
-        size = launcher.own_cluster.node().get_resource_and_label_spec().object_store_memory
-        assert size == store_bytes_for(batch_bytes, most_store_bytes()) == 600 << 20
-    finally:
-        launcher.stop()
