@@ -11,7 +11,6 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from profiles.records import Floats, Ints
-    from simulator.serving.run import Chunk, Mixed
+    from simulator.serving.run import Chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,15 +156,34 @@ class TabulatedPrices:
         return whole / self.given
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
-        """See ``StepPrices``; the sums of ``decode_steps_s``, all at once."""
-        rows, host = active * self.checked, self._host_many_s(active)
-        begins = np.cumsum(steps) - steps
-        of = np.repeat(np.arange(len(steps)), steps)
-        mean = (context_tokens / active)[of] + (np.arange(len(of)) - begins[of])
-        gpu = self._fixed_many_s(rows, rows)[of] + self._attention_s(active, mean, of)
-        gpu = np.maximum(gpu, self.decode_floor_s)
-        whole = np.maximum(gpu, host[of]) if self.host_overlaps else gpu + host[of]
-        return np.asarray(np.add.reduceat(whole, begins) / self.given, dtype=np.float64)
+        """See ``StepPrices``; as ``stretch_s``, all cells of all stretches at once."""
+        of, passed, count = self._cells_of(context_tokens / active, steps)
+        begins = np.flatnonzero(passed == 0)
+        rows, host, mean = active * self.checked, self._host_many_s(active), (context_tokens / active)[of] + passed
+        fixed = self._fixed_many_s(rows, rows)[of]
+        least = np.maximum(host * self.host_overlaps, self.decode_floor_s)[of]
+        first, last = (fixed + self._attention_s(active, at, of) for at in (mean, mean + (count - 1)))
+        low, high = np.minimum(first, last), np.maximum(first, last)
+        whole = count * np.where(high <= least, least, (first + last) / 2.0)
+        for i in np.flatnonzero((low < least) & (least < high)).tolist():
+            slope = float(last[i] - first[i]) / float(count[i] - 1)
+            whole[i] = _sum_of_steps(float(first[i]), slope, int(count[i]), float(least[i]))
+        whole = np.add.reduceat(whole, begins) + host * steps * (not self.host_overlaps)
+        return np.asarray(whole / self.given, dtype=np.float64)
+
+    def _cells_of(self, mean: Floats, steps: Ints) -> tuple[Ints, Ints, Ints]:
+        """Cells of the contexts that stretches from ``mean`` on go through: of which one, steps before, and in it."""
+        first, last = np.searchsorted(self.contexts, mean), np.searchsorted(self.contexts, mean + (steps - 1))
+        cells = last - first + 1
+        ends = np.cumsum(cells)
+        of = np.repeat(np.arange(len(steps)), cells)
+        cell = np.arange(len(of)) - (ends - cells - first)[of]
+        # Contexts of the table are whole numbers or further apart, so that each cell has a step.
+        before = np.floor(self.contexts[cell - 1] - mean[of]).astype(np.int64) + 1
+        passed = np.where(cell == first[of], 0, before)
+        after = np.append(passed[1:], 0)
+        after[ends - 1] = steps
+        return of, passed, after - passed
 
     def _attention_s(self, active: Ints, mean: Floats, of: Ints) -> Floats:
         """Attention of decodes at contexts ``mean``, ``active[of]`` sequences each."""
@@ -178,15 +196,16 @@ class TabulatedPrices:
         here, weight = rows[kind, high - 1], np.clip((mean - low) / (self.contexts[high] - low), 0.0, 1.0)
         return np.asarray(here + (rows[kind, high] - here) * weight, dtype=np.float64)
 
-    def mixed_steps_s(self, steps: Sequence[Mixed]) -> Floats:
+    def mixed_steps_s(self, steps: Ints, chunks: Ints) -> Floats:
         """See ``StepPrices``; ``mixed_step_s`` of all steps at once."""
+        active, context, heads, prompts = steps.T
+        new, past = chunks.T
+        begins = np.cumsum(prompts) - prompts
         if self.copies > 1:
-            return np.asarray([self.mixed_step_s(*step) for step in steps])
-        counted = ((active, context, heads, len(chunks)) for active, context, chunks, heads in steps)
-        active, context, heads, prompts = np.fromiter(chain.from_iterable(counted), np.int64).reshape(-1, 4).T
-        each = chain.from_iterable(chain.from_iterable(chunks for _, _, chunks, _ in steps))
-        new, past = np.fromiter(each, np.int64).reshape(-1, 2).T
-        begins, drafted = np.cumsum(prompts) - prompts, active * (self.checked - 1)
+            parts = zip(steps.tolist(), np.split(chunks, begins[1:]), strict=True)
+            each = [self.mixed_step_s(step[0], step[1], part.tolist(), step[2]) for step, part in parts]
+            return np.asarray(each)
+        drafted = active * (self.checked - 1)
         rows = active + drafted + np.add.reduceat(new, begins)
         prefill, beside = self._prefill_array, np.flatnonzero(active)
         gpu = self._fixed_many_s(rows, heads + drafted) + np.add.reduceat(prefill[past + new] - prefill[past], begins)
