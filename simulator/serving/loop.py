@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from profiles.records import Floats
     from simulator.serving.run import Chunk, Load, Scheduler, StepPrices
 
-FEW = 8
-"""Decode steps that are priced one by one without asking first how many of them are needed."""
-
 
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
     """Run ``load`` to its end; raises as ``serving.run.check``."""
@@ -73,7 +70,9 @@ class _Loop:
             if self.arrivals:
                 self._arrive()
             room = inside.room
-            evicted = mixes and room < inside.decoding and inside.make_room()
+            evicted = mixes and room < inside.decoding
+            if evicted:
+                inside.make_room()
             # Planning costs more than to see that the cache does not hold the first that waits.
             fits = not evicted and waiting and waiting[0].prompt + waiting[0].made + each <= room
             if (fits or inside.partial) and self._prefill(evicted):
@@ -194,10 +193,8 @@ class _Loop:
             whole = before + prices.decode_steps_s(active, context + active * (steps - 1), 1)[0]
         else:
             left = self.arrivals[0][0] - self.clock.now
-            if steps > FEW:  # they grow longer, so no more of them fit than of the first
-                steps = min(steps, int(max(left, 0.0) / prices.decode_steps_s(active, context, 1)[0]) + 3)
-            passed = [0.0, *accumulate(prices.decode_steps_s(active, context, steps))]
-            steps = max(1, min(steps, bisect_left(passed, left) + int(self.scheduler.plans_ahead)))
+            passed = [0.0, *accumulate(prices.decode_steps_s(active, context, steps, left))]
+            steps = max(1, min(len(passed) - 1, bisect_left(passed, left) + int(self.scheduler.plans_ahead)))
             before, whole = passed[steps - 1], passed[steps]
         self.planned = self.clock.now + before
         self.clock.pass_s(whole)

@@ -110,12 +110,12 @@ class TabulatedPrices:
     def _sequences(self) -> list[float]:
         return [*map(float, self.sequences)]
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = math.inf) -> list[float]:
         """See ``StepPrices``."""
         rows, share = active * self.checked, 1.0 / self.given
         fixed, host, least = self._fixed_s(rows, rows), self._host_s(active), self.decode_floor_s
         row, mean = self._row(active)[1], context_tokens / active
-        overlaps, times, end = self.host_overlaps, list[float](), -1.0
+        overlaps, times, end, passed = self.host_overlaps, list[float](), -1.0, 0.0
         for _ in range(steps):
             if mean > end:  # a cell of the table, in which attention grows by as much a token
                 start, end, here, slope = self._cell(row, mean)
@@ -124,6 +124,9 @@ class TabulatedPrices:
             gpu = gpu if gpu > least else least
             whole = (gpu if gpu > host else host) if overlaps else gpu + host
             times.append(whole * share)
+            if passed >= within_s:
+                break
+            passed += times[-1]
             mean += 1.0
         return times
 

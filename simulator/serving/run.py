@@ -29,8 +29,8 @@ Chunk = tuple[int, int]
 class StepPrices(Protocol):
     """Prices of one engine on one layout, in seconds."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
-        """``steps`` decode steps in a row, one by one.
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = ...) -> list[float]:
+        """At most ``steps`` decode steps in a row, one by one; none after the one that begins ``within_s`` later.
 
         The first reads ``context_tokens``, each next one ``active`` more.
         """

@@ -96,38 +96,43 @@ class Sequences:
 
     def decode_on(self, clock: Clock, over: bool) -> None:
         """Decode until a sequence ends or the cache is full, or ``over`` a full cache: no arrival, no clock."""
-        ends = self.ends
+        ends, room, decoding, ticks = self.ends, self.make_room(), self.decoding, self.ticks
         while True:
-            steps, decoding, ticks = self.decode_steps(), self.decoding, self.ticks
+            steps = self.next_end() - ticks
+            if steps * decoding > room:
+                steps = room // decoding
             clock.later(decoding, self.read + decoding * ticks, steps)
             self.ticks = ticks = ticks + steps
             if ends[0][0] <= ticks or self.partial or not over:
                 return
+            room -= steps * decoding
+            while room < decoding:
+                room += self.evict()
+                decoding = self.decoding
 
     def decode_steps(self) -> int:
         """Steps until a sequence ends or the cache is full; what does not fit the next one is evicted first."""
-        ends, ticks, free = self.ends, self.ticks, self.kv_tokens - self.begun
-        own = ticks + self.each
-        while True:
-            decoding = self.decoding
-            room = free - self.read - decoding * own
-            if room >= decoding:
-                break
-            self.evict()
-        while ends[0][2].end != ends[0][0]:  # evicted since
+        room = self.make_room()
+        return min(self.next_end() - self.ticks, room // self.decoding)
+
+    def next_end(self) -> int:
+        """The tick at which a sequence ends first."""
+        ends = self.ends
+        end, _, group = ends[0]
+        while group.end != end:  # evicted since
             heappop(ends)
-        steps = ends[0][0] - ticks
-        return steps if steps * decoding <= room else room // decoding
+            end, _, group = ends[0]
+        return end
 
-    def make_room(self) -> bool:
-        """Evict the newest requests until the next decode step fits; whether any was evicted."""
-        before = self.evictions
-        while self.decoding and self.room < self.decoding:
-            self.evict()
-        return self.evictions > before
+    def make_room(self) -> int:
+        """Evict the newest requests until the next decode step fits; the room that there is then."""
+        room = self.room
+        while room < self.decoding:
+            room += self.evict()
+        return room
 
-    def evict(self) -> None:
-        """The newest request gives its cache back, and is first in line to be computed again."""
+    def evict(self) -> int:
+        """The newest request gives its cache back, so many tokens, and is first in line to be computed again."""
         newest = self.newest
         group = newest.pop()
         while group.end == LEFT:
@@ -138,15 +143,18 @@ class Sequences:
         end = group.end
         if end == WAITS:
             self.partial.remove(group)
-            self.begun -= group.prompt + group.made + self.each
+            held = group.prompt + group.made + self.each
+            self.begun -= held
             group.cached = 0
         else:
+            held = group.read + self.ticks + self.each
             group.made, group.end = group.response - end + self.ticks, WAITS
             self.decoding -= 1
             self.read -= group.read
             self.until -= end
         self.waiting.appendleft(group)
         self.evictions += 1
+        return held
 
     def ended(self) -> list[Group]:
         """Groups that have all of their response: they leave."""

@@ -17,7 +17,7 @@ from tests.draws import draws
 class LinearPrices:
     """Prices that any slip shows in: each size has a rate of its own."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = np.inf) -> list[float]:
         return [1.0 + 0.01 * active + 1e-4 * (context_tokens + active * i) for i in range(steps)]
 
     def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
