@@ -36,7 +36,7 @@ class Sequences:
     waiting, partial, newest, ends
         Groups that wait, first in line first; requests whose prompts are begun; all admitted, oldest first, with some
         that have left; and the heap of ``(tick, order, group)`` at which decoding ones end, with some that were
-        evicted since.
+        evicted since, but not first.
     """
 
     kv_tokens: int
@@ -98,7 +98,7 @@ class Sequences:
         """Decode until a sequence ends or the cache is full, or ``over`` a full cache: no arrival, no clock."""
         ends, room, decoding, ticks = self.ends, self.make_room(), self.decoding, self.ticks
         while True:
-            steps = self.next_end() - ticks
+            steps = ends[0][0] - ticks
             if steps * decoding > room:
                 steps = room // decoding
             clock.later(decoding, self.read + decoding * ticks, steps)
@@ -113,16 +113,7 @@ class Sequences:
     def decode_steps(self) -> int:
         """Steps until a sequence ends or the cache is full; what does not fit the next one is evicted first."""
         room = self.make_room()
-        return min(self.next_end() - self.ticks, room // self.decoding)
-
-    def next_end(self) -> int:
-        """The tick at which a sequence ends first."""
-        ends = self.ends
-        end, _, group = ends[0]
-        while group.end != end:  # evicted since
-            heappop(ends)
-            end, _, group = ends[0]
-        return end
+        return min(self.ends[0][0] - self.ticks, room // self.decoding)
 
     def make_room(self) -> int:
         """Evict the newest requests until the next decode step fits; the room that there is then."""
@@ -152,20 +143,24 @@ class Sequences:
             self.decoding -= 1
             self.read -= group.read
             self.until -= end
+            if self.ends[0][2] is group:
+                self.ended()
         self.waiting.appendleft(group)
         self.evictions += 1
         return held
 
     def ended(self) -> list[Group]:
-        """Groups that have all of their response: they leave."""
-        ends, ticks = self.ends, self.ticks
-        done: list[Group] = []
-        while ends and ends[0][0] <= ticks:
-            end, _, group = heappop(ends)
+        """Groups that have all of their response: they leave, and the next one of ``ends`` is not one evicted."""
+        ends, ticks, done = self.ends, self.ticks, []
+        while ends:
+            end, _, group = ends[0]
             if group.end == end:
+                if end > ticks:
+                    break
                 count, group.end = group.count, LEFT
                 self.decoding -= count
                 self.read -= count * group.read
                 self.until -= count * end
                 done.append(group)
+            heappop(ends)
         return done
