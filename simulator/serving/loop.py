@@ -106,6 +106,7 @@ class _Loop:
         while self.arrivals and self.arrivals[0][0] <= seen:
             self.inside.waiting.append(self.arrivals.popleft()[1])
 
+    # Long, as thousands of steps go through here and each call counts.
     def _prefill(self, evicted: bool) -> bool:
         """One step with as much of prompts as it takes, those begun first; whether it takes any.
 
