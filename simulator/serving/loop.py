@@ -21,10 +21,7 @@ from simulator.serving.sequences import Sequences
 
 if TYPE_CHECKING:
     from profiles.records import Floats
-    from simulator.serving.run import Load, Scheduler, StepPrices
-
-FEW = 8
-"""Decode steps that are priced one by one without asking first how many of them are needed."""
+    from simulator.serving.run import Chunk, Load, Scheduler, StepPrices
 
 
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
@@ -67,20 +64,25 @@ class _Loop:
 
     def run(self) -> None:
         mixes, all_requests, inside = self.scheduler.mixes, self.load.num_requests, self.inside
+        waiting, ends, each = inside.waiting, inside.ends, inside.each
         self._send(min(self.load.concurrency, all_requests))
         while self.ended < all_requests:
             if self.arrivals:
                 self._arrive()
-            evicted = mixes and inside.held + inside.decoding > inside.kv_tokens and inside.make_room()
-            plan = self._plan(evicted) if inside.partial or (not evicted and inside.may_admit()) else None
-            if plan:
-                self._step_with_prefill(plan)
+            room = inside.room
+            evicted = mixes and room < inside.decoding
+            if evicted:
+                inside.make_room()
+            # Planning costs more than to see that the cache does not hold the first that waits.
+            fits = not evicted and waiting and waiting[0].prompt + waiting[0].made + each <= room
+            if (fits or inside.partial) and self._prefill(evicted):
+                pass
             elif inside.decoding:
-                self._decode(evicted)
+                self._decode()
             else:
                 self.clock.pass_s(self.arrivals[0][0] - self.clock.now)
                 self.planned = self.clock.now
-            if inside.ends and inside.ends[0][0] <= inside.ticks:
+            if ends and ends[0][0] <= inside.ticks:
                 self._finish()
 
     @property
@@ -104,83 +106,85 @@ class _Loop:
         while self.arrivals and self.arrivals[0][0] <= seen:
             self.inside.waiting.append(self.arrivals.popleft()[1])
 
-    def _plan(self, evicted: bool) -> list[tuple[Group, int]]:
-        """Groups and how many tokens of each request this step computes; prompts begun first, then those that wait."""
-        beside = self.inside.decoding if self.scheduler.mixes else 0
-        budget, longest = self.scheduler.token_budget - beside, self.scheduler.longest_chunk
-        plan = []
-        for group in self.inside.partial:  # each of one request
-            size = min(group.prompt + group.made - group.cached, budget, longest)
-            if size > 0:
-                plan.append((group, size))
-                budget -= size
-        if evicted:
-            return plan
-        admitted = self._admitted(budget, beside)
-        self.inside.begin(admitted)
-        return plan + admitted
+    # Long, as thousands of steps go through here and each call counts.
+    def _prefill(self, evicted: bool) -> bool:
+        """One step with as much of prompts as it takes, those begun first; whether it takes any.
 
-    def _admitted(self, budget: int, beside: int) -> list[tuple[Group, int]]:
-        """Those that come in with this step, first in line first, and how much of their prompts it computes."""
-        rules, inside, plan = self.scheduler, self.inside, list[tuple[Group, int]]()
-        kept = rules.keeps_for_running * inside.to_come  # before this step's admissions, whose own share comes on top
-        own, waiting, each = rules.admits_with_output, inside.waiting, inside.each
+        Prompts that it completes give a token at its end.
+        """
+        rules, inside, clock = self.scheduler, self.inside, self.clock
+        beside, context = (inside.decoding, inside.context) if rules.mixes else (0, 0)
+        budget, chunks, completed = rules.token_budget - beside, [], []
+        for group in inside.partial:  # each of one request
+            size, past = group.prompt + group.made, group.cached
+            new = min(size - past, budget, rules.longest_chunk)
+            if new > 0:
+                chunks.append((new, past))
+                budget -= new
+                group.cached = past + new
+                if past + new == size:
+                    completed.append(group)
+        if not evicted and budget > 0 and inside.waiting:
+            self._admit(budget, beside, chunks, completed)
+        if not chunks:
+            return False
+        self.planned = clock.now
+        heads = beside + sum([group.count for group in completed])
+        if self._timed:
+            clock.pass_s(self.prices.mixed_step_s(beside, context, chunks, heads))
+        else:
+            clock.mixed_later(beside, context, chunks, heads)
+        if beside:
+            inside.ticks += 1
+        if completed:
+            inside.start(completed, clock.turn)
+        return True
+
+    # Long by the rules of all engines, each a line or two, and as thousands of requests come in here.
+    def _admit(self, budget: int, beside: int, chunks: list[Chunk], completed: list[Group]) -> None:
+        """Those that come in with this step, first in line first, and as much of their prompts as it takes."""
+        rules, inside = self.scheduler, self.inside
+        own, keeps, response, need = rules.admits_with_output, rules.keeps_for_running, 0.0, float(beside)
+        kept = keeps * inside.to_come if keeps else 0.0  # before this step's admissions, whose own share comes on top
+        waiting, newest, each, free = inside.waiting, inside.newest, inside.each, inside.room
         whole = rules.longest_chunk if rules.chunked else rules.token_budget
-        free = inside.kv_tokens - inside.held
-        slots = rules.max_num_seqs - inside.decoding - inside.filling
+        slots = rules.max_num_seqs - inside.decoding - len(inside.partial)
         while waiting and budget > 0 and slots > 0:
             group, count = waiting[0], 1
-            size = group.prompt + group.made
-            taken, response = size + each, own * (group.response - group.made)
-            reserved = kept + response
-            if taken + (reserved if reserved > beside else beside) > free:
+            new = size = group.prompt + group.made
+            taken = size + each
+            if own or keeps:
+                response = own * (group.response - group.made)
+                need = max(kept + response, beside)
+            if taken + need > free:
                 break
             if size > budget or size > whole:
-                if not rules.chunked and (beside or plan or inside.filling):
+                if not rules.chunked and (beside or chunks):
                     break
-                size = min(size, budget, rules.longest_chunk) if rules.chunked else size
+                new = min(budget, whole) if rules.chunked else size
             elif group.count > 1:
                 fit = min((free - beside) // taken, int((free - kept) / (taken + response)))
                 count = max(min(budget // size, group.count, slots, fit), 1)
-            plan.append((waiting.popleft() if group.count == count else group.split(count), size))
+            group = waiting.popleft() if group.count == count else group.split(count)
+            inside.admitted += 1
+            group.order = inside.admitted
+            newest.append(group)
+            if new == size:
+                completed.append(group)
+            else:
+                inside.begin(group, new)
+            chunks += ((new, 0),) * count
             kept += response * count
-            budget -= size * count
+            budget -= new * count
             free -= taken * count
             slots -= count
-        return plan
 
-    def _step_with_prefill(self, plan: list[tuple[Group, int]]) -> None:
-        """One step with prefill; prompts that it completes give a token at its end."""
-        inside, completed, finished = self.inside, list[Group](), 0
-        chunks: list[tuple[int, int]] = []
-        for group, size in plan:
-            count, past = group.count, group.cached
-            if count == 1:
-                chunks.append((size, past))
-            else:
-                chunks += [(size, past)] * count
-            group.cached = past + size
-            if past + size == group.prompt + group.made:
-                completed.append(group)
-                finished += count
-        beside, context = (inside.decoding, inside.context) if self.scheduler.mixes else (0, 0)
-        step = (beside, context, chunks, beside + finished)
-        self.planned = self.clock.now
-        if self._timed:
-            self.clock.pass_s(self.prices.mixed_step_s(*step))
-        else:
-            self.clock.mixed_later(step)
-        if beside:
-            inside.advance(1)
-        if completed:
-            inside.start(completed, self.clock.turn)
-
-    def _decode(self, evicted: bool) -> None:
+    def _decode(self) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
         if self._timed:
-            self._decode_timed(self.inside.decode_steps(evicted))
+            self._decode_timed(self.inside.decode_steps())
         else:
-            self.inside.decode_on(self.clock, evicted)
+            self.inside.decode_on(self.clock, self.scheduler.mixes)
 
     def _decode_timed(self, steps: int) -> None:
         """Let time pass by at most so many decode steps, and by no more than until the next arrival is seen."""
@@ -190,14 +194,12 @@ class _Loop:
             whole = before + prices.decode_steps_s(active, context + active * (steps - 1), 1)[0]
         else:
             left = self.arrivals[0][0] - self.clock.now
-            if steps > FEW:  # they grow longer, so no more of them fit than of the first
-                steps = min(steps, int(max(left, 0.0) / prices.decode_steps_s(active, context, 1)[0]) + 3)
-            passed = [0.0, *accumulate(prices.decode_steps_s(active, context, steps))]
-            steps = max(1, min(steps, bisect_left(passed, left) + int(self.scheduler.plans_ahead)))
+            passed = [0.0, *accumulate(prices.decode_steps_s(active, context, steps, left))]
+            steps = max(1, min(len(passed) - 1, bisect_left(passed, left) + int(self.scheduler.plans_ahead)))
             before, whole = passed[steps - 1], passed[steps]
         self.planned = self.clock.now + before
         self.clock.pass_s(whole)
-        self.inside.advance(steps)
+        self.inside.ticks += steps
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""

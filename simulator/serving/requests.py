@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from profiles.records import Floats, Ints
-    from simulator.serving.run import Mixed, StepPrices
+    from profiles.records import Floats
+    from simulator.serving.run import Chunk, StepPrices
 
-STEPS_AT_ONCE = 1 << 16
-"""Decode steps that are priced together: enough for numpy, few enough for memory."""
+
+WAITS, LEFT = -1, -2
+"""``Group.end`` of one that does not decode: not yet, or no more."""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """``count`` requests alike: ``made`` response tokens so far, ``cached`` tokens computed of what each must read.
+    """``count`` requests alike, each with ``made`` response tokens when it last came in or left.
 
-    While they decode they have ``ticks - base`` response tokens, all but the last of them in the cache. ``sent`` and
-    ``first`` are turns of the ``Clock``: when they were sent, and had their first token (-1: not yet).
+    While they decode, ``end`` is the tick at which they have all of their response, and each reads ``read`` tokens more
+    than there were ticks; ``cached`` counts tokens computed of a prompt that is begun; ``order`` is that of admission.
+    ``sent`` and ``first`` are turns of the ``Clock``: when they were sent, and had their first token (-1: not yet).
     """
 
     sent: int
     prompt: int
     response: int
     count: int = 1
-    order: int = 0
-    cached: int = 0
     made: int = 0
-    base: int = 0
+    end: int = WAITS
+    read: int = 0
+    cached: int = 0
+    order: int = 0
     first: int = -1
-    state: Literal["waiting", "prefill", "decode", "done"] = "waiting"
 
     def split(self, count: int) -> Group:
-        """The group itself where it has no more than ``count``, or so many of it on their own."""
-        if count == self.count:
-            return self
+        """So many of them on their own."""
         self.count -= count
-        return Group(
-            self.sent,
-            self.prompt,
-            self.response,
-            count,
-            self.order,
-            self.cached,
-            self.made,
-            self.base,
-            self.first,
-            self.state,
-        )
+        own = (self.sent, self.prompt, self.response, count, self.made, self.end, self.read, self.cached, self.order)
+        return Group(*own, self.first)
 
 
 @dataclass(eq=False, slots=True)
@@ -65,8 +56,8 @@ class Clock:
     turn: int = 0
     passed: list[tuple[int, float]] = field(default_factory=list)
     stretches: list[int] = field(default_factory=list)  # flat, which is cheap: turn, active, context, steps
-    mixed_turns: list[int] = field(default_factory=list)
-    mixed: list[Mixed] = field(default_factory=list)
+    mixed: list[int] = field(default_factory=list)  # flat too: turn, active, context, sampled, prompts
+    chunks: list[Chunk] = field(default_factory=list)
 
     def pass_s(self, seconds: float) -> None:
         """Something that takes so long."""
@@ -79,10 +70,10 @@ class Clock:
         self.stretches += (self.turn, active, context, steps)
         self.turn += 1
 
-    def mixed_later(self, step: Mixed) -> None:
-        """A step with prefill, as of ``StepPrices.mixed_steps_s``."""
-        self.mixed_turns.append(self.turn)
-        self.mixed.append(step)
+    def mixed_later(self, active: int, context: int, chunks: list[Chunk], heads: int) -> None:
+        """A step with prefill, as of ``StepPrices.mixed_step_s``."""
+        self.mixed += (self.turn, active, context, heads, len(chunks))
+        self.chunks += chunks
         self.turn += 1
 
     def times(self) -> Floats:
@@ -92,13 +83,10 @@ class Clock:
             turns, seconds = zip(*self.passed, strict=True)
             taken[np.asarray(turns) + 1] = seconds
         if self.mixed:
-            taken[np.asarray(self.mixed_turns) + 1] = self.prices.mixed_steps_s(self.mixed)
+            mixed = np.asarray(self.mixed).reshape(-1, 5)
+            chunks = np.fromiter(chain.from_iterable(self.chunks), np.int64).reshape(-1, 2)
+            taken[mixed[:, 0] + 1] = self.prices.mixed_steps_s(mixed[:, 1:], chunks)
         if self.stretches:
             stretches = np.asarray(self.stretches).reshape(-1, 4)
-            taken[stretches[:, 0] + 1] = self._stretches_s(stretches[:, 1:])
+            taken[stretches[:, 0] + 1] = self.prices.stretches_s(*stretches[:, 1:].T)
         return np.cumsum(taken)
-
-    def _stretches_s(self, stretches: Ints) -> Floats:
-        parts = np.cumsum(stretches[:, 2]) // STEPS_AT_ONCE
-        cuts = np.flatnonzero(np.diff(parts)) + 1
-        return np.concatenate([self.prices.stretches_s(*part.T) for part in np.split(stretches, cuts)])

@@ -26,15 +26,11 @@ Chunk = tuple[int, int]
 """``(new, past)``: tokens of a prompt that a step computes, and tokens of it that are in the cache already."""
 
 
-Mixed = tuple[int, int, "Sequence[Chunk]", int]
-"""A step with prefill: sequences that decode beside it, tokens that they read, its chunks, and sampled sequences."""
-
-
 class StepPrices(Protocol):
     """Prices of one engine on one layout, in seconds."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
-        """``steps`` decode steps in a row, one by one.
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = ...) -> list[float]:
+        """At most ``steps`` decode steps in a row, one by one; none after the one that begins ``within_s`` later.
 
         The first reads ``context_tokens``, each next one ``active`` more.
         """
@@ -52,8 +48,12 @@ class StepPrices(Protocol):
         """One step that computes ``chunks`` beside ``active`` decodes and samples ``heads`` sequences in all."""
         ...
 
-    def mixed_steps_s(self, steps: Sequence[Mixed]) -> Floats:
-        """Many such steps, shape ``[steps]``."""
+    def mixed_steps_s(self, steps: Ints, chunks: Ints) -> Floats:
+        """Many such steps, shape ``[steps]``.
+
+        ``steps`` has the active, context tokens, heads and number of chunks of each, shape ``[steps, 4]``, and
+        ``chunks`` those of all steps, shape ``[chunks, 2]``.
+        """
         ...
 
 

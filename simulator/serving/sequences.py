@@ -1,7 +1,8 @@
 """What an engine runs and what waits for it: room in the cache, prompts that are begun, sequences that decode.
 
-Counts are kept as sums, so that nothing is counted anew in a step. When the cache is full the newest request gives its
-part back; runs of hundreds of requests on a small cache do so ten thousand times, hence few calls and no copies here.
+Sums are kept such that a decode step leaves them as they are: only who comes and who leaves is counted. When the cache
+is full the newest request gives its part back; runs of hundreds of requests on a small cache do so ten thousand times,
+hence few calls and no copies here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
+
+from simulator.serving.requests import LEFT, WAITS
 
 if TYPE_CHECKING:
     from simulator.serving.requests import Clock, Group
@@ -24,13 +27,16 @@ class Sequences:
     kv_tokens, each
         Tokens that the cache holds, and what a running sequence takes of them beside its own tokens.
     ticks, admitted, evictions
-        Steps with decodes, requests admitted, and evicted, so far.
-    held, filling, decoding, context, to_come
-        Cache tokens given away; requests whose prompts are begun; requests that decode, and tokens that they read;
-        response tokens that the admitted still have to make.
+        Steps with decodes, groups admitted, and requests evicted, so far.
+    decoding, read, until
+        Requests that decode; the tokens that they would read at tick 0 (each reads one more every tick); and the sum of
+        the ticks at which they end.
+    begun
+        Cache tokens given to requests whose prompts are begun.
     waiting, partial, newest, ends
-        Groups that wait, first in line first; whose prompts are begun; all admitted, oldest first, with some that have
-        left; and the heap of ``(tick, order, group)`` at which decoding ones end, with some that were evicted since.
+        Groups that wait, first in line first; requests whose prompts are begun; all admitted, oldest first, with some
+        that have left; and the heap of ``(tick, order, group)`` at which decoding ones end, with some that were
+        evicted since, but not first.
     """
 
     kv_tokens: int
@@ -38,143 +44,123 @@ class Sequences:
     ticks: int = 0
     admitted: int = 0
     evictions: int = 0
-    held: int = 0
-    filling: int = 0
     decoding: int = 0
-    context: int = 0
-    to_come: int = 0
+    read: int = 0
+    until: int = 0
+    begun: int = 0
     waiting: deque[Group] = field(default_factory=deque)
     partial: list[Group] = field(default_factory=list)
     newest: list[Group] = field(default_factory=list)
     ends: list[tuple[int, int, Group]] = field(default_factory=list)
 
-    def may_admit(self, beside: int = 0) -> bool:
-        """Whether the cache holds the first that waits and so much beside; planning sees what else it needs."""
-        if not self.waiting:
-            return False
-        first = self.waiting[0]
-        return self.held + beside + first.prompt + first.made + self.each <= self.kv_tokens  # nothing of it is cached
+    @property
+    def context(self) -> int:
+        """Tokens that the next decode step reads."""
+        return self.read + self.decoding * self.ticks
 
-    def begin(self, plan: list[tuple[Group, int]]) -> None:
-        """Admit the groups of ``plan``: they have room for their prompts from now on."""
-        order = self.admitted
-        for group, _ in plan:
-            count = group.count
-            group.order, group.state = order, "prefill"
-            order += count
-            self.held += count * (group.prompt + group.made + self.each)
-            self.to_come += count * (group.response - group.made)
-            self.partial.append(group)
-            self.newest.append(group)
-        self.filling += order - self.admitted
-        self.admitted = order
+    @property
+    def room(self) -> int:
+        """Cache tokens that are not given away."""
+        return self.kv_tokens - self.begun - self.read - self.decoding * (self.ticks + self.each)
+
+    @property
+    def to_come(self) -> int:
+        """Response tokens that the admitted still have to make."""
+        begun = sum([group.response - group.made for group in self.partial])
+        return begun + self.until - self.decoding * self.ticks
+
+    def begin(self, group: Group, new: int) -> None:
+        """So many tokens of its prompt are computed, of one request; it keeps room for all of them."""
+        group.cached = new
+        self.partial.append(group)
+        self.begun += group.prompt + group.made + self.each
 
     def start(self, completed: list[Group], turn: int) -> None:
         """Their prompts are computed: each request has one more token and decodes from now on."""
-        ticks, ends, started = self.ticks, self.ends, 0
+        ticks, ends = self.ticks, self.ends
         for group in completed:
             count, made = group.count, group.made + 1
-            group.made, group.base, group.state = made, ticks - made, "decode"
+            if group.cached:
+                self.partial.remove(group)
+                self.begun -= group.prompt + made - 1 + self.each
+                group.cached = 0
+            group.made = made
+            group.end = end = ticks - made + group.response
+            group.read = read = group.prompt + made - 1 - ticks
             if group.first < 0:
                 group.first = turn
-            started += count
-            self.context += group.cached * count
-            heappush(ends, (ticks - made + group.response, group.order, group))
-        self.filling -= started
-        self.decoding += started
-        self.to_come -= started
-        # Chunks that are left are of the groups begun last, so mostly none is.
-        self.partial = [group for group in self.partial if group.state == "prefill"] if self.filling else []
+            self.decoding += count
+            self.read += count * read
+            self.until += count * end
+            heappush(ends, (end, group.order, group))
 
-    def advance(self, steps: int) -> None:
-        """So many decode steps."""
-        grown = steps * self.decoding
-        self.ticks += steps
-        self.context += grown
-        self.held += grown
-        self.to_come -= grown
-
-    def decode_on(self, clock: Clock, evicted: bool) -> None:
-        """Decode, past a full cache too, until a sequence ends or one that waits may come in: no arrival, no clock."""
-        waiting, each, kv_tokens = self.waiting, self.each, self.kv_tokens
+    def decode_on(self, clock: Clock, over: bool) -> None:
+        """Decode until a sequence ends or the cache is full, or ``over`` a full cache: no arrival, no clock."""
+        ends, room, decoding, ticks = self.ends, self.make_room(), self.decoding, self.ticks
         while True:
-            steps, decoding = self.decode_steps(evicted), self.decoding
-            clock.later(decoding, self.context, steps)
-            grown = steps * decoding
-            held, ticks = self.held + grown, self.ticks + steps
-            self.held, self.ticks = held, ticks
-            self.context += grown
-            self.to_come -= grown
-            if self.ends[0][0] <= ticks or self.partial:
+            steps = ends[0][0] - ticks
+            if steps * decoding > room:
+                steps = room // decoding
+            clock.later(decoding, self.read + decoding * ticks, steps)
+            self.ticks = ticks = ticks + steps
+            if ends[0][0] <= ticks or self.partial or not over:
                 return
-            if waiting and held + waiting[0].prompt + waiting[0].made + each <= kv_tokens:
-                return
-            evicted = held + decoding > kv_tokens and self.make_room()
-            if not self.decoding:
-                return
+            room -= steps * decoding
+            while room < decoding:
+                room += self.evict()
+                decoding = self.decoding
 
-    def decode_steps(self, evicted: bool) -> int:
-        """Steps until a sequence ends or the cache is full."""
-        room = self.kv_tokens - self.held
-        if self.decoding > room:
-            evicted = self.make_room() or evicted
-            room = self.kv_tokens - self.held
-        ends = self.ends
-        while ends[0][2].order != ends[0][1] or ends[0][2].state != "decode":  # evicted since: a new base, or none
-            heappop(ends)
-        if evicted and self.may_admit(self.decoding):
-            return 1  # what was evicted comes back in the next step
-        steps, fit = ends[0][0] - self.ticks, room // self.decoding
-        return steps if steps < fit else fit
+    def decode_steps(self) -> int:
+        """Steps until a sequence ends or the cache is full; what does not fit the next one is evicted first."""
+        room = self.make_room()
+        return min(self.ends[0][0] - self.ticks, room // self.decoding)
 
-    def make_room(self) -> bool:
-        """Evict the newest requests until the next decode step fits; whether any was evicted."""
-        before, newest, kv_tokens = self.evictions, self.newest, self.kv_tokens
-        while self.decoding and self.held + self.decoding > kv_tokens:
-            group = newest[-1]
-            if group.state == "done" or group.state == "waiting":
-                newest.pop()
-                continue
-            if group.count > 1:
-                group = group.split(1)
-            else:
-                newest.pop()
-            if group.state == "decode":
-                self.leave(group)
-            else:
-                self._stop(group)
-            group.state, group.cached = "waiting", 0
-            self.waiting.appendleft(group)  # first in line, to be computed again
-            self.evictions += 1
-        return self.evictions > before
+    def make_room(self) -> int:
+        """Evict the newest requests until the next decode step fits; the room that there is then."""
+        room = self.room
+        while room < self.decoding:
+            room += self.evict()
+        return room
 
-    def _stop(self, group: Group) -> None:
-        """A prompt that is begun gives its cache back."""
-        self.partial.remove(group)
-        self.filling -= 1
-        self.held -= group.prompt + group.made + self.each
-        self.to_come -= group.response - group.made
-
-    def leave(self, group: Group) -> None:
-        """Give the cache of a decoding group back."""
-        count, made = group.count, self.ticks - group.base
-        group.made = made
-        length = group.prompt + made - 1
-        self.decoding -= count
-        self.context -= count * length
-        self.held -= count * (length + self.each)
-        self.to_come -= count * (group.response - made)
+    def evict(self) -> int:
+        """The newest request gives its cache back, so many tokens, and is first in line to be computed again."""
+        newest = self.newest
+        group = newest.pop()
+        while group.end == LEFT:
+            group = newest.pop()
+        if group.count > 1:
+            newest.append(group)
+            group = group.split(1)
+        end = group.end
+        if end == WAITS:
+            self.partial.remove(group)
+            held = group.prompt + group.made + self.each
+            self.begun -= held
+            group.cached = 0
+        else:
+            held = group.read + self.ticks + self.each
+            group.made, group.end = group.response - end + self.ticks, WAITS
+            self.decoding -= 1
+            self.read -= group.read
+            self.until -= end
+            if self.ends[0][2] is group:
+                self.ended()
+        self.waiting.appendleft(group)
+        self.evictions += 1
+        return held
 
     def ended(self) -> list[Group]:
-        """Groups that have all of their response: they leave."""
-        ends, ticks = self.ends, self.ticks
-        done: list[Group] = []
-        while ends and ends[0][0] <= ticks:
-            _, order, group = heappop(ends)
-            if group.order == order and group.state == "decode":
-                self.leave(group)
-                group.state = "done"
+        """Groups that have all of their response: they leave, and the next one of ``ends`` is not one evicted."""
+        ends, ticks, done = self.ends, self.ticks, []
+        while ends:
+            end, _, group = ends[0]
+            if group.end == end:
+                if end > ticks:
+                    break
+                count, group.end = group.count, LEFT
+                self.decoding -= count
+                self.read -= count * group.read
+                self.until -= count * end
                 done.append(group)
-        while done and self.newest and self.newest[-1].state in ("done", "waiting"):
-            self.newest.pop()
+            heappop(ends)
         return done

@@ -80,8 +80,11 @@ def test_steps_with_prefill_priced_together_are_those_priced_one_by_one(
         (17, 800, [(1, 4000), (2000, 0), (30, 30)], 17),
         (0, 0, [(10, 0)] * 9, 9),
     ]
-    assert prices.mixed_steps_s(steps) == pytest.approx([prices.mixed_step_s(*step) for step in steps], rel=1e-13)
-    assert prices.mixed_steps_s(steps[:1]) == pytest.approx(prices.mixed_step_s(*steps[0]), rel=1e-13)
+    sizes = np.asarray([(active, context, heads, len(chunks)) for active, context, chunks, heads in steps])
+    chunks = np.asarray([chunk for _, _, chunks, _ in steps for chunk in chunks])
+    one_by_one = [prices.mixed_step_s(*step) for step in steps]
+    assert prices.mixed_steps_s(sizes, chunks) == pytest.approx(one_by_one, rel=1e-13)
+    assert prices.mixed_steps_s(sizes[:1], chunks[: sizes[0, 3]]) == pytest.approx(one_by_one[:1], rel=1e-13)
 
 
 def test_drafts_help_few_clients_more_than_many() -> None:
@@ -191,3 +194,5 @@ def test_a_stretch_is_the_sum_of_its_steps(slope: float, least: float) -> None:
                 times = [of.decode_steps_s(1, context + i, 1)[0] for i in range(steps)]
                 assert of.decode_steps_s(1, context, steps) == pytest.approx(times)
                 assert of.stretch_s(1, context, steps) == pytest.approx(sum(times))
+                many = of.stretches_s(*(np.asarray([n, n]) for n in (1, context, steps)))
+                assert many == pytest.approx([sum(times)] * 2)

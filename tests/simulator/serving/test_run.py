@@ -17,7 +17,7 @@ from tests.draws import draws
 class LinearPrices:
     """Prices that any slip shows in: each size has a rate of its own."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = np.inf) -> list[float]:
         return [1.0 + 0.01 * active + 1e-4 * (context_tokens + active * i) for i in range(steps)]
 
     def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
@@ -30,8 +30,11 @@ class LinearPrices:
         prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
         return 1.3 + 0.01 * active + 1e-4 * context_tokens + prompt + 1e-3 * heads
 
-    def mixed_steps_s(self, steps: list[tuple[int, int, list[tuple[int, int]], int]]) -> np.ndarray:
-        return np.asarray([self.mixed_step_s(*step) for step in steps])
+    def mixed_steps_s(self, steps: np.ndarray, chunks: np.ndarray) -> np.ndarray:
+        parts = np.split(chunks, np.cumsum(steps[:, 3])[:-1])
+        return np.asarray(
+            [self.mixed_step_s(*step[:2], part, step[2]) for step, part in zip(steps, parts, strict=True)]
+        )
 
 
 class Reference:
@@ -213,6 +216,39 @@ def test_equals_a_step_by_step_reference(
     assert served.ttft_s == pytest.approx(ttft)
     assert served.tpot_s == pytest.approx(tpot)
     assert served.throughput_tokens_per_s == pytest.approx(sum(r for _, r in load.lengths()) / duration)
+
+
+@settings(max_examples=draws(200))
+@given(
+    kind=st.sampled_from(KINDS),
+    copies=st.integers(1, 3),
+    slots=st.integers(2, 12),
+    prompt=st.integers(1, 8),
+    response=st.integers(10, 50),
+    requests=st.integers(5, 40),
+    together=st.floats(1.0, 6.0),
+    shortest=st.sampled_from([1.0, 0.3]),
+    state=st.sampled_from([0, 3]),
+)
+def test_equals_the_reference_where_all_come_at_once_and_the_cache_is_always_full(
+    kind: str,
+    copies: int,
+    slots: int,
+    prompt: int,
+    response: int,
+    requests: int,
+    together: float,
+    shortest: float,
+    state: int,
+) -> None:
+    room = int(together * (prompt + response + state))
+    rest = {"max_num_seqs": slots, "token_budget": 30, "kv_tokens": room, "tokens_of_a_sequence": state}
+    scheduler = rules(kind, copies=copies, **rest)
+    load = Load(prompt, response, requests, requests, shortest_share=shortest)
+    ttft, tpot, duration, evictions = Reference(scheduler, load).run()
+    served = serve(scheduler, load, LinearPrices())
+    assert served.evictions == evictions
+    assert (served.ttft_s, served.tpot_s, served.duration_s) == pytest.approx((ttft, tpot, duration))
 
 
 def test_one_request_by_hand() -> None:

@@ -1,0 +1,228 @@
+"""Prices of an engine's steps as tables over one size each, so that a request-level run needs only interpolation.
+
+A step is a sum: what all its tokens go through together (projections, feed-forward, small kernels, all-reduces),
+attention of the decodes, attention of the prompts, the head of the sampled sequences, and host time. Prompts and
+decodes share the GEMMs, so a prompt beside decodes reads no weights of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from profiles.records import Floats
+    from simulator.serving.run import Chunk
+
+
+@dataclass(frozen=True, eq=False)
+class StepTables:
+    """Tables of one engine on one layout, and prices of its steps one by one.
+
+    Parameters
+    ----------
+    tokens, linear_s, copy_s
+        Grid of tokens in a step, seconds of all layers without attention there, and of them what an attention copy does
+        alone where all copies are as full, shape ``[T]``.
+    sequences, contexts, decode_s
+        Grid of decoding sequences and mean context, and attention of all layers, shapes ``[B]``, ``[K]``, ``[B, K]``.
+    lengths, prefill_s
+        Grid of prompt lengths, and attention of one prompt in all layers when prompts fill the GPU, shape ``[L]``.
+    heads, head_s
+        Grid of sampled sequences and the head's seconds, shape ``[H]``.
+    host_s, host_s_per_sequence, decode_floor_s, prefill_floor_s
+        Host time of a step and of each sequence in it; least GPU time of a step, launched from the host.
+    host_overlaps
+        The host works on the next step while the GPU computes this one, so a step takes the longer of the two.
+    copies
+        Attention copies. They meet in every mixture, so that a step lasts as long as the one with most prompt tokens.
+    checked, given
+        Tokens of a sequence that a step computes, drafted ones included, and tokens that it gives on the mean. The loop
+        counts tokens: its decode steps are shares of the engine's.
+
+    With pipeline stages a step deals its tokens over as many groups that follow each other.
+    """
+
+    tokens: Floats
+    linear_s: Floats
+    copy_s: Floats
+    sequences: Floats
+    contexts: Floats
+    decode_s: Floats
+    lengths: Floats
+    prefill_s: Floats
+    heads: Floats
+    head_s: Floats
+    host_s: float
+    host_s_per_sequence: float
+    decode_floor_s: float
+    prefill_floor_s: float
+    host_overlaps: bool = False
+    copies: int = 1
+    checked: int = 1
+    given: float = 1.0
+
+    # A step looks four of them up, which an index does ten times faster than an interpolation.
+    @cached_property
+    def _linear(self) -> list[float]:
+        return _dense(self.tokens, self.linear_s)
+
+    @cached_property
+    def _copy(self) -> list[float]:
+        return _dense(self.tokens, self.copy_s)
+
+    @cached_property
+    def _head(self) -> list[float]:
+        return _dense(self.heads, self.head_s)
+
+    @cached_property
+    def _prefill(self) -> list[float]:
+        return _dense(self.lengths, self.prefill_s)
+
+    @cached_property
+    def _rows(self) -> dict[int, tuple[Floats, list[float]]]:
+        return {}
+
+    @cached_property
+    def _contexts(self) -> list[float]:
+        return [*map(float, self.contexts)]
+
+    @cached_property
+    def _sequences(self) -> list[float]:
+        return [*map(float, self.sequences)]
+
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = math.inf) -> list[float]:
+        """See ``StepPrices``."""
+        rows, share = active * self.checked, 1.0 / self.given
+        fixed, host, least = self._fixed_s(rows, rows), self._host_s(active), self.decode_floor_s
+        row, mean = self._row(active)[1], context_tokens / active
+        overlaps, times, end, passed = self.host_overlaps, list[float](), -1.0, 0.0
+        for _ in range(steps):
+            if mean > end:  # a cell of the table, in which attention grows by as much a token
+                start, end, here, slope = self._cell(row, mean)
+                here += fixed
+            gpu = here + slope * (mean - start)
+            gpu = gpu if gpu > least else least
+            whole = (gpu if gpu > host else host) if overlaps else gpu + host
+            times.append(whole * share)
+            if passed >= within_s:
+                break
+            passed += times[-1]
+            mean += 1.0
+        return times
+
+    def _cell(self, row: list[float], mean: float) -> tuple[float, float, float, float]:
+        """Where the contexts around ``mean`` begin and end, seconds of ``row`` at the begin, and more for each token.
+
+        Below the first and above the last context of the table attention is what it is there.
+        """
+        contexts = self._contexts
+        high = bisect_left(contexts, mean)
+        if high == 0:
+            return 0.0, contexts[0], row[0], 0.0
+        if high == len(contexts):
+            return contexts[-1], math.inf, row[-1], 0.0
+        low, here = contexts[high - 1], row[high - 1]
+        return low, contexts[high], here, (row[high] - here) / (contexts[high] - low)
+
+    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
+        """See ``StepPrices``; cell by cell of the table, in each of which steps grow by as much a token."""
+        rows, host = active * self.checked, self._host_s(active)
+        fixed, row, mean = self._fixed_s(rows, rows), self._row(active)[1], context_tokens / active
+        least = max(self.decode_floor_s, host) if self.host_overlaps else self.decode_floor_s
+        whole, left = 0.0 if self.host_overlaps else host * steps, steps
+        while left:
+            start, end, here, slope = self._cell(row, mean)
+            count = left if left <= end - mean else min(left, int(end - mean) + 1)
+            whole += sum_of_steps(fixed + here + slope * (mean - start), slope, count, least)
+            mean += count
+            left -= count
+        return whole / self.given
+
+    def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
+        """See ``StepPrices``."""
+        checked = active * self.checked
+        rows = checked + (chunks[0][0] if len(chunks) == 1 else sum([new for new, _ in chunks]))
+        gpu = self._fixed_s(rows, heads + checked - active)
+        if active:
+            mean = context_tokens / active
+            start, _, here, slope = self._cell(self._row(active)[1], mean)
+            gpu += here + slope * (mean - start)
+        gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(checked, rows, chunks)
+        step = self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
+        if self.given == 1.0 or not active:
+            return step
+        # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
+        return step - (self.given - 1.0) * self.decode_steps_s(active, context_tokens, 1)[0]
+
+    def _fixed_s(self, rows: int, heads: int) -> float:
+        """All layers without attention, and the head."""
+        linear, head = self._linear, self._head
+        return linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
+
+    def _prompts_s(self, chunks: Sequence[Chunk]) -> float:
+        """Attention of prompts, over all copies if these are as full."""
+        prices = self._prefill
+        return sum([prices[past + new] - prices[past] for new, past in chunks])
+
+    def _fullest_copy_s(self, active: int, rows: int, chunks: Sequence[Chunk]) -> float:
+        """Attention of the prompts of the fullest copy, and what its projections take beyond an even share's.
+
+        Chunks are dealt over the copies in turn, as evenly as whole prompts can lie.
+        """
+        hands = [chunks[i :: self.copies] for i in range(min(self.copies, len(chunks)))]
+        fullest = max(hands, key=lambda hand: sum(new for new, _ in hand))
+        as_full = active + self.copies * sum(new for new, _ in fullest)
+        last = len(self._copy) - 1
+        return self.copies * self._prompts_s(fullest) + self._copy[min(as_full, last)] - self._copy[min(rows, last)]
+
+    def _with_host(self, gpu: float, sequences: int) -> float:
+        host = self._host_s(sequences)
+        return max(gpu, host) if self.host_overlaps else gpu + host
+
+    def _host_s(self, sequences: int) -> float:
+        return self.host_s + self.host_s_per_sequence * sequences
+
+    def _row(self, active: int) -> tuple[Floats, list[float]]:
+        """Attention over the contexts at ``active`` sequences, shape ``[K]``: linear between two grid rows."""
+        if active not in self._rows:
+            low, high, weight = self._between(active)
+            row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
+            self._rows[active] = row, row.tolist()
+        return self._rows[active]
+
+    def _between(self, active: int) -> tuple[int, int, float]:
+        """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
+        sequences = self._sequences
+        high = min(max(bisect_left(sequences, active), 1), len(sequences) - 1)
+        low = sequences[high - 1]
+        return high - 1, high, (active - low) / (sequences[high] - low)
+
+
+def sum_of_steps(first: float, slope: float, count: int, least: float) -> float:
+    """Sum of so many steps, each ``slope`` longer than the one before it and none shorter than ``least``."""
+    last = first + slope * (count - 1)
+    if min(first, last) >= least:
+        return count * (first + last) / 2.0
+    if max(first, last) <= least:
+        return count * least
+    before = min(count, math.ceil((least - first) / slope))  # they meet ``least`` here, from below or from above
+    turn = first + slope * before
+    if slope > 0.0:
+        return before * least + (count - before) * (turn + last) / 2.0
+    return before * (first + turn - slope) / 2.0 + (count - before) * least
+
+
+def _dense(sizes: Floats, seconds: Floats) -> list[float]:
+    """Seconds of every whole size from 0 to the largest."""
+    dense: list[float] = np.interp(
+        np.arange(sizes[-1] + 1), sizes, seconds
+    ).tolist()  # ten times faster than one by one
+    return dense
