@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 REPEATS = 15
 
 
-def time_function(function: str, config: RunConfig, samples: int, prompt_length: int, response_length: int) -> float:
-    """Median seconds for each sample; ``InputError`` where there is no such function."""
+def time_function(
+    function: str, config: RunConfig, samples: int, prompt_length: int, response_length: int, pace_s: float | None
+) -> float:
+    """Median seconds for each sample, at the pace of a CPU profile; ``InputError`` where there is no such function."""
     import torch
 
     from executor.engines.function import FunctionSpec
+    from executor.profiling.core_pace import OwnPace
     from executor.profiling.engine_step import one_rank, timed_call
     from executor.rl.data import PromptSource
     from executor.rl.hyperparameters import Hyperparameters
@@ -29,5 +32,10 @@ def time_function(function: str, config: RunConfig, samples: int, prompt_length:
     answers = batch["answers"].clamp(min=0)
     batch["responses"] = answers[:, :1].expand(shape).contiguous()  # tokens that the codec has text for
     batch["response_mask"] = torch.ones(shape, dtype=torch.bool)
-    times = [timed_call(rank, "reward", "compute_reward", batch)[1] for _ in range(REPEATS)]
+    core, times = OwnPace() if pace_s else None, []
+    for _ in range(REPEATS):
+        before_s = core.measure_s() if core else 1.0
+        seconds = timed_call(rank, "reward", "compute_reward", batch)[1]
+        beside_s = (before_s + core.measure_s()) / 2.0 if core else 1.0
+        times.append(seconds * (pace_s or 1.0) / beside_s)
     return summarise(times).median_s / samples

@@ -10,6 +10,7 @@ made twice, in turns, at the pace of the profile's cores, and again where they d
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from pathlib import Path
@@ -20,7 +21,7 @@ from executor.profiling.dispatch import ROWS as BETWEEN_CALLS
 from executor.profiling.dispatch import dispatch_key, gaps
 from executor.profiling.parallel_step import ROWS as OF_RANKS
 from executor.profiling.plans import ProbeJob, ppo_plan, run_section
-from executor.profiling.statistics import Summary, least_disturbed, summarise
+from executor.profiling.statistics import Summary, summarise
 from executor.profiling.visits import visit, visit_until_calm
 
 if TYPE_CHECKING:
@@ -72,17 +73,12 @@ def measure_host_contention(
             return visit(job, plan, config, iterations, cores)
 
         visits = visit_until_calm(plans, ROUNDS, make, pace_s)
-    found: dict[tuple[str, tuple[tuple[str, str | int], ...]], list[Summary]] = {}
     for name, of_plan in visits.items():
-        for timelines in of_plan.visits:
-            for table, key, summary in _rows(probe, dtype, plans[name], timelines):
-                found.setdefault((table, tuple(key.items())), []).append(summary)
-    for (table, items), rounds in sorted(found.items(), key=lambda item: item[0][0]):
-        yield table, dict(items), least_disturbed(rounds)
+        yield from _rows(probe, dtype, plans[name], list(itertools.chain(*of_plan.visits)))
 
 
 def _rows(probe: Probe, dtype: str, plan: Plan, timelines: Sequence[Timeline]) -> Iterator[tuple[str, Key, Summary]]:
-    """What the iterations of one run say, by table and key."""
+    """What the iterations of a plan say, by table and key."""
     ranks, pools = plan.num_gpus, len(plan.pools)
     alone = ranks == pools
     for call in calls_with(pools - 1) if alone else TOGETHER:

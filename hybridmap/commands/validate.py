@@ -112,7 +112,8 @@ def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
         function = config.function_of(role)
         if function is None:
             continue
-        seconds = _function_s(function, config, facts) + behind_s / facts.workload.num_samples
+        taken = _function_s(function, config, facts, Path(job.cluster[0].device))
+        seconds = taken + behind_s / facts.workload.num_samples
         if role in roles:
             roles[role] = replace(roles[role], function_s_per_sample=seconds)
         else:
@@ -130,12 +131,14 @@ def engines_of(config: "RunConfig", plan: "Plan") -> dict[str, str]:
     return names | {role: TRAINING[name].priced_as or name for role, name in config.engines.roles.items()}
 
 
-def _function_s(function: str, config: "RunConfig", facts: "Facts") -> float:
-    """Seconds for each sample of a reward function, timed on prompts of the run."""
+def _function_s(function: str, config: "RunConfig", facts: "Facts", profile: Path) -> float:
+    """Seconds for each sample of a reward function, timed on prompts of the run, at the profile's pace."""
+    from executor.profiling.core_pace import pace_of
     from executor.profiling.functions import time_function
 
     work = facts.workload
-    return time_function(function, config, work.num_samples, work.prompt_length, work.response.maximum)
+    of_profile = pace_of(profile)
+    return time_function(function, config, work.num_samples, work.prompt_length, work.response.maximum, of_profile)
 
 
 def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":

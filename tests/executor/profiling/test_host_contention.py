@@ -4,6 +4,7 @@ import pytest
 
 from executor.profiling.engine_step import Probe
 from executor.profiling.host_contention import (
+    ROUNDS,
     ROWS,
     TOGETHER,
     calls_with,
@@ -25,7 +26,7 @@ def test_calls_are_timed_alone_and_beside_ranks_of_other_pools(crowded):
     found = [(key, summary) for table, key, summary in measured if table == ROWS]
     wanted = {(call, n) for n in neighbours_of(crowded=crowded) for call in calls_with(n)}
     assert {(key["call"], key["neighbours"]) for key, _ in found} == wanted and len(found) == len(wanted)
-    assert all(summary.median_s > 0 and summary.repeats <= 3 for _, _, summary in measured)
+    assert all(summary.median_s > 0 and summary.repeats <= 3 * ROUNDS for _, _, summary in measured)
     rows = [{**key, "latency_s": summary.median_s} for key, summary in found]
     ratios = neighbour_slowdowns(rows, 2)
     assert {name: probes for name, (_, probes) in ratios.items()} == {
