@@ -21,6 +21,7 @@ def time_function(
     from executor.engines.function import FunctionSpec
     from executor.profiling.core_pace import OwnPace
     from executor.profiling.engine_step import one_rank, timed_call
+    from executor.profiling.environment import use_threads
     from executor.rl.data import PromptSource
     from executor.rl.hyperparameters import Hyperparameters
     from executor.rl.text import TextCodec
@@ -32,6 +33,7 @@ def time_function(
     answers = batch["answers"].clamp(min=0)
     batch["responses"] = answers[:, :1].expand(shape).contiguous()  # tokens that the codec has text for
     batch["response_mask"] = torch.ones(shape, dtype=torch.bool)
+    use_threads(1)  # as a rank has, and the profile's steps
     core, times = OwnPace() if pace_s else None, []
     for _ in range(REPEATS):
         before_s = core.measure_s() if core else 1.0
