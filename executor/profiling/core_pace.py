@@ -125,17 +125,17 @@ def pace_of(profile: Path) -> float | None:
 
 
 def _compute(end: Connection, core: int) -> None:
-    import torch
-
     stay_on_core(core)
-    torch.set_num_threads(1)
     step = _training_step()
     while True:
         end.send([step() for _ in range(end.recv())])
 
 
 def _training_step() -> Callable[[], float]:
-    """A step of a small transformer, as a rank computes it: many operators, what they read is in shared caches."""
+    """A step of a small transformer on one core: many operators, as a rank has them; what they read is in caches.
+
+    It has one thread whatever the process has, so that whoever looks sees the same of a core.
+    """
     import torch
 
     layers = [torch.nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True) for _ in range(2)]
@@ -143,10 +143,14 @@ def _training_step() -> Callable[[], float]:
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.0)
 
     def step() -> float:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         start_s = time.perf_counter()
         network(rows).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        return time.perf_counter() - start_s
+        took_s = time.perf_counter() - start_s
+        torch.set_num_threads(threads)
+        return took_s
 
     return step

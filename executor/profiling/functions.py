@@ -7,21 +7,29 @@ from typing import TYPE_CHECKING
 from executor.profiling.statistics import summarise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from executor.run_config import RunConfig
 
 REPEATS = 15
 
 
 def time_function(
-    function: str, config: RunConfig, samples: int, prompt_length: int, response_length: int, pace_s: float | None
+    function: str,
+    config: RunConfig,
+    samples: int,
+    prompt_length: int,
+    response_length: int,
+    slowness: Callable[[], float] = lambda: 1.0,
 ) -> float:
-    """Median seconds for each sample, at the pace of a CPU profile; ``InputError`` where there is no such function."""
+    """Median seconds for each sample; ``InputError`` where there is no such function.
+
+    ``slowness`` is that of ``measure_probe``: asked before and after each call, whose seconds are divided by it.
+    """
     import torch
 
     from executor.engines.function import FunctionSpec
-    from executor.profiling.core_pace import OwnPace
     from executor.profiling.engine_step import one_rank, timed_call
-    from executor.profiling.environment import use_threads
     from executor.rl.data import PromptSource
     from executor.rl.hyperparameters import Hyperparameters
     from executor.rl.text import TextCodec
@@ -33,11 +41,9 @@ def time_function(
     answers = batch["answers"].clamp(min=0)
     batch["responses"] = answers[:, :1].expand(shape).contiguous()  # tokens that the codec has text for
     batch["response_mask"] = torch.ones(shape, dtype=torch.bool)
-    use_threads(1)  # as a rank has, and the profile's steps
-    core, times = OwnPace() if pace_s else None, []
+    times, before = [], slowness()
     for _ in range(REPEATS):
-        before_s = core.measure_s() if core else 1.0
-        seconds = timed_call(rank, "reward", "compute_reward", batch)[1]
-        beside_s = (before_s + core.measure_s()) / 2.0 if core else 1.0
-        times.append(seconds * (pace_s or 1.0) / beside_s)
+        seconds, after = timed_call(rank, "reward", "compute_reward", batch)[1], slowness()
+        times.append(2.0 * seconds / (before + after))
+        before = after
     return summarise(times).median_s / samples

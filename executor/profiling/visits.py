@@ -88,7 +88,11 @@ def scaled(timeline: Timeline, times: float) -> Timeline:
 
     def span_of(span: Span) -> Span:
         seconds = {name: times * getattr(span, name) for name in ("start_s", "end_s", "compute_s", "comm_s")}
-        return span.model_copy(update=seconds)
+        counts = span.counts
+        if counts is not None:
+            more = {"host_s": times * counts.host_s, "device_s": times * counts.device_s}
+            counts = counts.model_copy(update=more)
+        return span.model_copy(update={**seconds, "counts": counts})
 
     return timeline.model_copy(
         update={

@@ -133,12 +133,16 @@ def engines_of(config: "RunConfig", plan: "Plan") -> dict[str, str]:
 
 def _function_s(function: str, config: "RunConfig", facts: "Facts", profile: Path) -> float:
     """Seconds for each sample of a reward function, timed on prompts of the run, at the profile's pace."""
-    from executor.profiling.core_pace import pace_of
+    from executor.profiling.core_pace import OwnPace, pace_of
     from executor.profiling.functions import time_function
 
     work = facts.workload
-    of_profile = pace_of(profile)
-    return time_function(function, config, work.num_samples, work.prompt_length, work.response.maximum, of_profile)
+    counts = work.num_samples, work.prompt_length, work.response.maximum
+    pace_s = pace_of(profile)
+    if pace_s is None:
+        return time_function(function, config, *counts)
+    core = OwnPace()
+    return time_function(function, config, *counts, lambda: core.measure_s() / pace_s)
 
 
 def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":

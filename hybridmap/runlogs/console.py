@@ -25,7 +25,7 @@ _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({_NUMBER})(?:, device='[\w:]+')?\)?"
 _WORDS = ("step:", "perf ", "Global step ", "•", "= Step", " - timing_s/")
 """A line without one of them is no part of a record, as most of a console's are not."""
 
-_MODEL = re.compile(r"(?<!\w)'path': '([^']+)'")
+_MODEL = re.compile(r"'path': '([^']+)'")
 """Of the configuration that verl prints, key by key in order of the alphabet: the first is the actor's."""
 
 _VERL = re.compile(r"(?<![A-Za-z_/])step:(\d{1,9}) - ")
@@ -51,7 +51,7 @@ class Console:
     def events(self, lines: Iterable[str]) -> Iterator[Event]:
         """The metrics that are known, in the order of the lines."""
         for raw in (part for line in lines for part in line.split("\r")):  # as progress bars end theirs
-            if not self.model and (named := _MODEL.search(raw[:MOST_LINE])) is not None:
+            if not self.model and "'path': '" in raw and (named := _MODEL.search(raw[:MOST_LINE])) is not None:
                 self.model = named[1]
             if not any(word in raw for word in _WORDS):
                 continue

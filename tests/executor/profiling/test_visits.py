@@ -7,7 +7,7 @@ import pytest
 
 from executor.profiling.visits import AT_MOST, WARMUP, Made, PaceWatch, Visit, calm, median_s, scaled, visit_until_calm
 from simulator.plan.plan import Plan
-from simulator.plan.timeline import Timeline
+from simulator.plan.timeline import Counts, Timeline
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, workload
 
@@ -76,8 +76,11 @@ def test_iterations_are_brought_to_the_pace_of_a_profile(one: Timeline) -> None:
 
 
 def test_all_seconds_of_a_timeline_are_scaled_alike(one: Timeline) -> None:
-    """Stages add up to the iteration, spans keep their share of it, and what is no time stays."""
+    """Stages add up to the iteration, spans keep their share of it, on the device too, and what is no time stays."""
+    counts = Counts(bytes_in=7, bytes_out=0, host_bytes=3, host_s=2.0, peak_memory_bytes=5, device_s=4.0)
+    one = one.model_copy(update={"spans": tuple(s.model_copy(update={"counts": counts}) for s in one.spans)})
     half = scaled(one, 0.5)
+    assert {s.counts for s in half.spans} == {counts.model_copy(update={"host_s": 1.0, "device_s": 2.0})}
     assert half.iteration_s == pytest.approx(sum(half.stages.values())) == pytest.approx(0.5 * one.iteration_s)
     assert [s.duration_s for s in half.spans] == pytest.approx([0.5 * s.duration_s for s in one.spans])
     assert half.between_s == pytest.approx(0.5 * one.between_s, abs=1e-9)

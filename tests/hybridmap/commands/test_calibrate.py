@@ -14,6 +14,7 @@ from tests.hybridmap.conftest import invoke
 from tests.hybridmap.exports.plans import JOBS, plan_file
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
+TINY = LOGS.parent / "run" / "tiny-config.json"
 LOG, SCRIPT = LOGS / "verl-qwen2-7b-8xh100.jsonl", LOGS / "verl-qwen2-7b-8xh100.sh"
 
 
@@ -235,16 +236,19 @@ def test_an_import_takes_lengths_from_the_layer_that_prices_it(learned, run, tmp
     assert given.stdout.splitlines()[0] == beside.stdout.splitlines()[0]
 
 
-def test_a_script_of_another_model_than_the_log_s_is_refused(tmp_path):
-    """verl prints its configuration, the actor's model first; a name that nobody knows says nothing."""
+def test_a_script_of_another_model_than_the_log_s_is_refused(tmp_path, monkeypatch):
+    """verl prints its configuration, the actor's model first; a name that nobody knows says nothing, nor does none,
+    whatever model lies in this folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(TINY, tmp_path / "config.json")
     steps = "".join(
         f"step:{i} - timing_s/gen:20.5 - timing_s/update_actor:30.5 - timing_s/step:60.5 - response_length/mean:250.5\n"
         for i in range(1, 9)
     )
     words = ("--script", SCRIPT, "--device", "h100-80gb-sxm", "--out", tmp_path)
-    for path, code in (("Qwen/Qwen2-7B-Instruct", 0), ("Qwen/Qwen3-32B", 2), ("/data/ours", 0)):
+    for path, code in (("Qwen/Qwen2-7B-Instruct", 0), ("Qwen/Qwen3-32B", 2), ("/data/ours", 0), ("", 0)):
         printed = f" 'model': {{'path': None,\n 'path': '{path}',\n 'reward_model': {{'path': 'Qwen/Qwen3-8B'}}\n"
-        (tmp_path / "run.log").write_text(printed + steps)
+        (tmp_path / "run.log").write_text(printed * bool(path) + steps)
         done = invoke("calibrate", tmp_path / "run.log", *words)
         assert done.exit_code == code, done.stderr
         told = "is of a run of Qwen/Qwen3-32B (64 layers of width 5,120)" in " ".join(done.stderr.split())
