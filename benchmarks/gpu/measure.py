@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu.compare_tables import compare_with_catalogue
 from benchmarks.placements import plan_of
+from profiles.store import device_names, load_device
 
 if TYPE_CHECKING:
     import argparse
@@ -20,14 +21,20 @@ if TYPE_CHECKING:
 
 Places = tuple[tuple[tuple[str, ...], int], ...]
 
-ENGINES = (("torch-native", "torch-native"), ("fsdp2", "torch-native"), ("fsdp2", "vllm"), ("megatron-core", "vllm"))
+ENGINES = (
+    ("torch-native", "torch-native"),
+    ("fsdp2", "torch-native"),
+    ("megatron-core", "torch-native"),
+    ("fsdp2", "vllm"),
+    ("megatron-core", "vllm"),
+)
 ROLES = ("actor", "critic", "reference", "reward")
 CARD = "h100-80gb-sxm"
-"""A device for the job file to name; what runs is priced by the profile."""
+"""Named by job files of a rehearsal on CPUs, and of a GPU that the catalogue does not know."""
 PACKAGES = {"vllm": "vllm", "megatron-core": "megatron-core"}
-MICRO_BATCH, KV_CACHE_SHARE = 8, 0.2
-SIZES = {"cuda": (256, 256, 128), "cpu": (32, 4, 3)}
-"""Prompts, their tokens, tokens of responses."""
+KV_CACHE_SHARE = 0.2
+SIZES = {"cuda": (128, 256, 64, 32), "cpu": (32, 4, 3, 8)}
+"""Prompts, their tokens, tokens of responses, and samples of a micro-batch: 10,000 tokens, which keep a GPU busy."""
 
 
 def smoke(options: argparse.Namespace) -> int:
@@ -103,16 +110,24 @@ def plan_here(options: argparse.Namespace, places: Places) -> Plan:
     facts = load_job(job).facts()
     on_gpu = options.device == "cuda"
     cache = int(facts.memory_capacity_bytes * KV_CACHE_SHARE) if on_gpu else 1 << 24
-    return plan_of(facts, places, MICRO_BATCH, cache)
+    return plan_of(facts, places, SIZES[options.device][3], cache)
 
 
 def job_document(options: argparse.Namespace) -> dict[str, Any]:
     """The job part of the files that are run."""
-    prompts, length, response = SIZES[options.device]
+    prompts, length, response, _ = SIZES[options.device]
     work = {"prompts": prompts, "prompt_length": length, "response_length": response, "minibatches": 2}
     model = str(Path(options.model).resolve()) if options.model.endswith(".json") else options.model
-    cluster = [{"device": CARD, "nodes": 1}]
+    cluster = [{"device": card_of(read(options, "environment.json")) or CARD, "nodes": 1}]
     return {"algorithm": "ppo", "models": dict.fromkeys(ROLES, model), "workload": work, "cluster": cluster}
+
+
+def card_of(found: Mapping[str, Any]) -> str | None:
+    """The catalogue's name of the node's GPU, ``None`` where it has none; a rehearsal on a CPU takes any."""
+    if not found["gpus"]:
+        return CARD
+    name = found["gpus"][0]["name"]
+    return next((known for known in device_names() if load_device(known).spec.device_string == name), None)
 
 
 def run_section(options: argparse.Namespace, engines: Mapping[str, str]) -> dict[str, Any]:
@@ -136,7 +151,7 @@ def hybridmap(*arguments: object) -> dict[str, Any]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        return {"error": f"exit {done.returncode}: {done.stderr.strip()[-2000:]}"}
+        return {"error": f"exit {done.returncode}: {(done.stderr + done.stdout).strip()[-2000:]}"}
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from executor.weights.architecture import Adapters, Architecture
 
 INIT_STD = 0.02
+MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,16 @@ def drawn(parameter: Parameter, arch: Architecture, seed: int) -> torch.Tensor:
     if is_adapter(parameter.name):
         return (2 * torch.rand(parameter.shape, generator=stream) - 1) / math.sqrt(parameter.shape[1])
     return torch.randn(parameter.shape, generator=stream) * std
+
+
+def drawn_slices(parameters: list[Parameter], piece: Slice, arch: Architecture, seed: int) -> dict[str, torch.Tensor]:
+    """A rank's slices of parameters at random, by name; each has a stream of its own, so threads draw them at once."""
+
+    def one(parameter: Parameter) -> torch.Tensor:
+        return cut_out(drawn(parameter, arch, seed), parameter, piece)
+
+    with ThreadPoolExecutor(MOST_THREADS) as threads:
+        return dict(zip((p.name for p in parameters), threads.map(one, parameters), strict=True))
 
 
 def read(parameters: list[Parameter], piece: Slice, folder: Path) -> dict[str, torch.Tensor]:

@@ -49,6 +49,8 @@ GENERATION_CONSTANTS = (
 )
 SCALE = {"element_wise_ratio": 1.0, "attention_ratio": 1.0}
 """Size of a constant in the non-linear fit; seconds are of the order of 100 us."""
+MOST_RATIO = 2.0
+"""On a GPU: tables hold the same kernels, so what beyond it looks like work is launching, and does not grow with work."""
 REWEIGHTINGS = 8
 OTHERS_WEIGHT = 1.0 / 3.0
 """Of rows of models that are there to tell constants apart, beside those that the profile is for."""
@@ -223,5 +225,7 @@ def _bounded(
         constants = dict(zip(names, (x * scale).tolist(), strict=True))
         return np.asarray([engines.price(row, kind, constants) for row in rows]) / measured - 1.0
 
-    result = least_squares(residual, start / scale, bounds=(0.0, np.inf), loss="soft_l1", f_scale=0.1, max_nfev=30)
+    most = np.asarray([MOST_RATIO if name in SCALE else np.inf for name in names])
+    start = np.where(np.isfinite(most), 1.0, start / scale)  # where nothing depends on a ratio it stays one
+    result = least_squares(residual, start, bounds=(0.0, most), loss="soft_l1", f_scale=0.1, max_nfev=30)
     return np.asarray(result.x * scale, dtype=np.float64)

@@ -168,6 +168,7 @@ def _gather_shards(facts: Facts, training: Layouts, generation: GenerationLayout
     inside = comms.collective(facts, "all_gather", shard, a * b, a * blocks)
     ranks = training.tp * training.pp * np.where(training.zero_stage == 3, training.dp, 1)
     ranks = np.maximum(np.maximum(ranks, generation.tp * generation.pp), 2)
-    general = comms.strided(facts, "all_gather", shard, ranks, np.ones_like(ranks))
     nested = (nests(training, generation) > 0) & (training.zero_stage < 3)
+    ranks = np.where(nested, 1, ranks)  # nothing is looked up for them: a machine with one GPU has no table
+    general = comms.strided(facts, "all_gather", shard, ranks, np.ones_like(ranks))
     return where(nested, inside, general)

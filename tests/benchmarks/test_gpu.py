@@ -13,7 +13,10 @@ from benchmarks.gpu.compare_tables import compare_with_catalogue
 from benchmarks.placements import swapped
 from executor.profiling import run_profile
 from hybridmap.commands import profile
+from hybridmap.job.load import load_job
 from profiles.tables.write import write_table
+from simulator.plan.plan import Plan
+from simulator.play.simulate import simulate
 from tests.executor.plans import config_for_all_engines
 from tests.work import Clock
 
@@ -104,6 +107,25 @@ def test_our_rows_are_set_beside_the_catalogues(tmp_path: Path) -> None:
     assert found["device"] == "h200-sxm" and found["tables"]["gemm"]["rows"] == 2
     assert found["tables"]["gemm"]["furthest"][0]["ratio"] > 10
     assert compare_with_catalogue(tmp_path, "no such part") == {}
+
+
+H200 = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_2026-11-26"
+
+
+def test_one_gpu_prices_its_own_run_without_collectives(tmp_path: Path) -> None:
+    """The profile that an H200 made of itself, and what torch-native took there: nobody was there to talk to."""
+    job = tmp_path / "job.yaml"
+    work = {"prompts": 256, "prompt_length": 256, "response_length": 128, "minibatches": 2}
+    models = dict.fromkeys(measure.ROLES, "qwen2.5-0.5b")
+    cluster = [{"device": "h200-sxm", "nodes": 1}]
+    job.write_text(json.dumps({"algorithm": "ppo", "models": models, "workload": work, "cluster": cluster}))
+    facts = load_job(job, H200 / "profile", 1, force_profile=True).facts()
+    plan = Plan.model_validate_json((H200 / "torch-native" / "plan.json").read_text())
+    here = plan.pools[0].model_copy(update={"device": facts.group.device})
+    predicted = simulate(plan.model_copy(update={"pools": (here,)}), facts).stages
+    measured = json.loads((H200 / "torch-native" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert predicted["training"] == pytest.approx(measured["seconds/training"], rel=0.05)
+    assert predicted["preparation"] == pytest.approx(measured["seconds/preparation"], rel=0.2)
 
 
 def test_a_pair_counts_as_swapped_only_beyond_the_spread() -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AutoConfig, AutoModel
-from transformers.masking_utils import AttentionMaskInterface
 
 from executor.engines.attention import packed_attention
 
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     from executor.weights.architecture import Adapters
 
 PACKED = "hybridmap-packed"
-"""Our attention, by its name among those of transformers."""
+"""Our attention, by its name among those of transformers. It has no mask of that name: for one, transformers would look
+for sequences among the positions, and the host would wait for what it finds."""
 
 
 def _attend(
@@ -36,7 +36,6 @@ def _attend(
 
 
 AttentionInterface.register(PACKED, _attend)
-AttentionMaskInterface.register(PACKED, lambda *_, **__: None)
 
 
 class AdaptedLinear(torch.nn.Linear):

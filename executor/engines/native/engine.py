@@ -27,7 +27,7 @@ from executor.rl.packing import in_order, lengths_of, pack, spans
 from executor.rl.sequences import sequences_of
 from executor.weights.architecture import EMBEDDING, SCORE
 from executor.weights.native_layout import NativeLayout, cut_dimension
-from executor.weights.parameters import cut_out, drawn, parameters_of, read, read_dense
+from executor.weights.parameters import drawn_slices, parameters_of, read, read_dense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,11 +86,8 @@ class TorchNativeEngine(OnHost):
         folder = Path(self.spec.path)
         has_files = folder.is_dir() and any(folder.glob("*.safetensors"))
         found = read(parameters, self.piece, folder) if has_files else {}
-        for parameter in parameters:
-            if parameter.name not in found:
-                whole = drawn(parameter, self.arch, self.spec.seed)
-                found[parameter.name] = cut_out(whole, parameter, self.piece)
-        return found
+        new = [parameter for parameter in parameters if parameter.name not in found]
+        return found | drawn_slices(new, self.piece, self.arch, self.spec.seed)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The parameters of this rank by name, in ``layout``."""

@@ -40,6 +40,7 @@ from executor.weights.link import PoolBroadcast, PoolLink
 from executor.weights.vllm_layout import VllmLayout
 from simulator.plan.groups import Degrees
 from tests.executor.device_shim.pretend_gpu import NAME, host_waits, pretended_world, watched, with_values
+from tests.executor.device_shim.waits import NUM_TOKENS
 
 MODEL = {
     "model_type": "llama",
@@ -51,7 +52,6 @@ MODEL = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 64,
 }
-NUM_TOKENS = 6
 
 
 def prompts_and_responses(rows=4, prompt=4, response=NUM_TOKENS):
