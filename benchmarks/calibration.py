@@ -6,42 +6,35 @@ Any tables of the kinds of ``benchmarks/published``; those where none is given. 
 release (days of a development version are one; LoRA is not full training); the row with the most published stages (the
 first of them) is calibrated on, by the prior and the fit of ``hybridmap calibrate``; the family's other rows are
 predicted. ``families.csv`` has each family, ``rows.csv`` each row, ``summary.json`` the means, and as ``every row in
-turn`` those with each row of a family calibrated on once; ``rl without tables`` are those of the RL rows whose device
-has no tables.
+turn`` those with each row of a family calibrated on once, which ``--first`` leaves out; ``rl without tables`` are those
+of the RL rows whose device has no tables.
+
+A row counts as a log of one step. One that publishes no stage is one number, by which the prior keeps its usual width;
+so does the total of a job, of which the table has the hours over its steps. None is left out for that.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.validation import rl, training
-from benchmarks.validation.families import family_of, release_of
-from benchmarks.validation.names import (
-    WITHOUT_TABLES,
-    NotPredicted,
-    number,
-    published_device,
-    published_model,
-    published_models,
-    text_of,
-)
+from benchmarks.calibration_rows import STAGES, Known, iteration_s, rl_rows, training_rows
+from benchmarks.validation import training
+from benchmarks.validation.names import WITHOUT_TABLES, number, text_of
 from benchmarks.validation.tables import read_tables
 from hybridmap.calibration.learn import learn
-from hybridmap.runlogs.records import BOTH_LOG_PROBS, STEP, LoggedStep, RunLog
+from hybridmap.runlogs.records import BOTH_LOG_PROBS, LoggedStep, RunLog
 from profiles.calibration import FACTORS, UNCALIBRATED
-from profiles.errors import HybridmapError, InputError
+from profiles.errors import InputError
 from simulator.calibration.factors import WIDTHS, Belief, calibrated, calibration_of, layer_of, prior
 from simulator.calibration.posterior import Observation, fit_to
-from simulator.play.simulate import build_timeline, price_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,56 +45,12 @@ if TYPE_CHECKING:
 
 Cells = dict[str, Any]
 PUBLISHED = Path(__file__).parent / "published"
-STAGES = {
-    "gen_time_s": "generate_sequences",
-    "logprob_time_s": BOTH_LOG_PROBS,
-    "old_logprob_time_s": "compute_log_prob",
-    "ref_logprob_time_s": "compute_ref_log_prob",
-    "train_time_s": "update_actor",
-    "refit_time_s": "transition",
-    "step_time_s": STEP,
-}
-COMMIT = re.compile(r",?\s*\b[A-Za-z]+ [0-9a-f]{8}\b")
-"""``bridge 372b8f03``: a day of a development version."""
-
 
 ROW_ERROR = 0.08
 """Relative: rows of a family lie this far from their mean (robust standard deviation over the published training rows):
 a run's own noise, and sizes and layouts whose parts are off by unlike shares."""
 FAMILY_ERROR = 0.06
 """Relative: the means of those families lie this far from the prices (robust, too)."""
-
-
-@dataclass(frozen=True)
-class Known:
-    """A row that can be predicted: its family, how much it publishes, the measured seconds, and what predicts them."""
-
-    name: str
-    family: str
-    stages: int
-    measured_s: float
-    given: Any
-
-
-def rl_rows(table: pd.DataFrame) -> list[Known]:
-    """Rows with a step time, and the facts and plan of each."""
-    found = []
-    for cells in table.to_dict(orient="records"):
-        measured = number(cells.get("step_time_s"))
-        try:
-            if measured is None or measured <= 0 or text_of(cells.get("row_kind")) == "refit_only":
-                continue
-            facts, plan = rl.run_of(cells)
-            iteration_s(facts, plan)  # a row without a price is left out, as one that cannot be read
-            model = published_models(text_of(cells.get("model")))["actor"].name
-            device = published_device(text_of(cells.get("gpu_kind")))
-        except (HybridmapError, NotPredicted, ValueError, KeyError):
-            continue
-        num = sum(number(cells.get(stage)) is not None for stage in STAGES)
-        release = COMMIT.sub(" ", release_of("rl", cells))
-        family = family_of(model, device, release)
-        found.append(Known(text_of(cells.get("id")), family, num, measured, (cells, facts, plan)))
-    return found
 
 
 def logged(cells: Mapping[str, Any], plan: Plan) -> RunLog:
@@ -112,11 +61,6 @@ def logged(cells: Mapping[str, Any], plan: Plan) -> RunLog:
     if plan.schedule != "sync":
         seconds.pop("generate_sequences", None)  # what the trainer waits
     return RunLog("published", text_of(cells.get("id")), (LoggedStep(1, seconds),))
-
-
-def iteration_s(facts: Facts, plan: Plan) -> float:
-    """Predicted seconds of a step."""
-    return build_timeline(plan, facts, price_calls(plan, facts)).iteration_s
 
 
 def rl_after(known: Known, others: Sequence[Known]) -> list[float]:
@@ -136,26 +80,6 @@ def rl_before(rows: Sequence[Known]) -> list[float]:
 
 def _given(rows: Sequence[Known]) -> list[tuple[Cells, Facts, Plan]]:
     return [row.given for row in rows]
-
-
-def training_rows(table: pd.DataFrame) -> list[Known]:
-    """Rows with a time or a rate, and the step of each; the time that a rate stands for is compared."""
-    found = []
-    for cells in table.to_dict(orient="records"):
-        try:
-            device = published_device(text_of(cells.get("gpu_kind")))
-            shape = published_model(text_of(cells.get("model")))
-            step = training.step_of(cells, device, shape)
-            measured = training.measured_step_s(cells, step)
-            training.step_seconds(step)
-        except (HybridmapError, NotPredicted, ValueError, KeyError):
-            continue
-        if measured is None or measured <= 0:
-            continue
-        family = family_of(shape.name, device, release_of("training", cells))
-        family += " | lora" * ("lora" in text_of(cells.get("task")).lower())
-        found.append(Known(text_of(cells.get("id")), family, 1, measured, step))
-    return found
 
 
 class TrainerPrices:
@@ -198,13 +122,18 @@ def compared(
     rows: Sequence[Known],
     before: Callable[[Sequence[Known]], list[float]],
     after: Callable[[Known, Sequence[Known]], list[float]],
+    *,
+    turns: bool = True,
 ) -> pd.DataFrame:
-    """Relative errors before and after of every row by each other row of its family; ``first`` is the fullest row's."""
+    """Relative errors before and after of every row by each other row of its family; ``first`` is the fullest row's.
+
+    Without ``turns`` by the fullest row alone.
+    """
     records = []
     for family in dict.fromkeys(row.family for row in rows):
         own = [row for row in rows if row.family == family]
         fullest = max(own, key=lambda row: row.stages)
-        for known in own if len(own) > 1 else ():
+        for known in (own if turns else [fullest]) if len(own) > 1 else ():
             others = [row for row in own if row is not known]
             for row, plain_s, fitted_s in zip(others, before(others), after(known, others), strict=True):
                 errors = {"before": plain_s / row.measured_s - 1.0, "after": fitted_s / row.measured_s - 1.0}
@@ -234,27 +163,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.calibration", description=__doc__.splitlines()[0])
     parser.add_argument("--rl", type=Path, nargs="*", default=[])
     parser.add_argument("--training", type=Path, nargs="*", default=[])
+    parser.add_argument("--first", action="store_true", help="calibrate on the fullest row of each family alone")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
     try:
-        _write(_frames(tables_of(given.rl, given.training)), given.out)
+        _write(_frames(tables_of(given.rl, given.training), turns=not given.first), given.out, turns=not given.first)
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _frames(files: Mapping[str, Sequence[Path]]) -> dict[str, pd.DataFrame]:
+def _frames(files: Mapping[str, Sequence[Path]], *, turns: bool) -> dict[str, pd.DataFrame]:
     frames = {}
     if files["rl"]:
-        frames["rl"] = compared("rl", rl_rows(read_tables("rl", files["rl"])), rl_before, rl_after)
+        rows = rl_rows(read_tables("rl", files["rl"]))
+        frames["rl"] = compared("rl", rows, rl_before, rl_after, turns=turns)
     if files["training"]:
         rows = training_rows(read_tables("training", files["training"]))
-        frames["training"] = compared("training", rows, training_before, training_after)
+        frames["training"] = compared("training", rows, training_before, training_after, turns=turns)
     return frames
 
 
-def _write(frames: Mapping[str, pd.DataFrame], out: Path) -> None:
+def _write(frames: Mapping[str, pd.DataFrame], out: Path, *, turns: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     pd.concat(frames.values()).to_csv(out / "rows.csv", index=False)
     first = pd.concat([frame[frame["first"]] for frame in frames.values()])
@@ -266,7 +197,8 @@ def _write(frames: Mapping[str, pd.DataFrame], out: Path) -> None:
     if "rl" in frames:
         bare = frames["rl"]["family"].map(lambda family: family.split(" | ")[1] in WITHOUT_TABLES).astype(bool)
         found["rl without tables"] = summary(frames["rl"][bare & frames["rl"]["first"]])
-    found["every row in turn"] = {kind: summary(frame) for kind, frame in frames.items()}
+    if turns:
+        found["every row in turn"] = {kind: summary(frame) for kind, frame in frames.items()}
     (out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
     print(families.to_string(float_format="{:.3f}".format))
     print(json.dumps(found))

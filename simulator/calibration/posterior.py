@@ -35,6 +35,8 @@ SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """How wide the prior may be: prices of some machines are better known than those of others, and the run says which."""
 SCALE_SPREAD = 0.5
 """Standard deviation of a scale's logarithm, so that a run's own noise does not choose it."""
+USUAL = (1.0,)
+"""Of one number of one step: whether prices or that step are far from the usual is not in it."""
 
 ROUNDS, SMALL_MOVE = 6, 1e-3
 STEP = 0.05
@@ -102,7 +104,7 @@ def fit_to(
     prices: Predictor,
     observations: Sequence[Observation],
     groups: Sequence[tuple[str, ...]] = (),
-    scales: Sequence[float] = SCALES,
+    scales: Sequence[float] = (),
 ) -> Posterior:
     """What observations make of the factors, and of seconds that a group of calls takes at any length.
 
@@ -115,12 +117,12 @@ def fit_to(
     groups
         Calls together, of which observations at several lengths may tell such seconds from a factor.
     scales
-        How wide the prior may be; a lone number of another's run does not tell a wide prior from an error of its own.
+        How wide the prior may be, where it is not what the observations can tell.
 
     Returns
     -------
     Posterior
-        Its mode, and the covariance by Laplace's approximation, with the most probable of ``scales``.
+        Its mode, and the covariance by Laplace's approximation, with the most probable of these scales.
     """
     if not observations:
         return Posterior(prior(), {}, {}, prior().covariance)
@@ -128,10 +130,21 @@ def fit_to(
     beside = np.asarray([[size[g] * (o.calls == g) for g in groups] for o in observations]).reshape(
         len(observations), len(groups)
     )
-    tried = [_mode(prices, observations, prior(scale), beside) for scale in scales]
+    tried = [_mode(prices, observations, prior(scale), beside) for scale in scales or _told_by(observations)]
     _, belief, found, joint = max(tried, key=lambda one: one[0])
     shares = dict(zip(groups, found.tolist(), strict=True))
     return Posterior(belief, shares, {g: share * size[g] for g, share in shares.items()}, joint)
+
+
+def _told_by(observations: Sequence[Observation]) -> tuple[float, ...]:
+    """The scales that observations can tell apart.
+
+    Several show by their spread how far prices are off, and a mean of many steps has an error that was measured. A lone
+    number known no better than a single step has neither, and a wide prior is as probable as a wide error of its own:
+    the number then moves prices by the same share however far off it is.
+    """
+    lone = len(observations) == 1 and observations[0].error >= SINGLE_STEP_ERROR
+    return USUAL if lone else SCALES
 
 
 def _mode(

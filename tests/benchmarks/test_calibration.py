@@ -11,6 +11,13 @@ from benchmarks import calibration
 from profiles.errors import InputError
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "published"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+ASKED = {"rl": 0.08, "training": 0.06}
+"""Mean errors after a calibration on one row of a family."""
+ROWS = {"rl": 11, "training": 32}
+"""Rows that are predicted so: a mean of fewer would be another one."""
+MOVED = 0.005
+"""How far a row's error may be from the committed one: what moves it more is a price or a fit, to be looked at."""
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +27,60 @@ def out(tmp_path_factory):
     few = {}
     for option, name in words.items():
         table = pd.read_csv(PUBLISHED / name, dtype=str, keep_default_na=False)
-        families = "Llama-3.1-8B|Llama 3.1 8B|Qwen3-4B|Qwen3-32B|deepseek-llm-7b"
+        families = "Llama-3.1-8B-Instruct|Qwen3-4B|deepseek-llm-7b|OPT-13B"
         kept = table[table["model"].str.contains(families, regex=True)]
         few[option] = folder / name
         kept.to_csv(few[option], index=False)
     assert calibration.main([*(str(word) for pair in few.items() for word in pair), "--out", str(folder / "out")]) == 0
     return folder / "out"
+
+
+def committed():
+    """The newest committed table, by the rows that are compared."""
+    table = pd.read_csv(max(RESULTS.glob("calibration_*.csv")))
+    return table.set_index(["table", "family", "calibrated_on", "id"]).sort_index()
+
+
+def require_committed(found):
+    """Rows come out as the committed table has them."""
+    found = found.set_index(["table", "family", "calibrated_on", "id"]).sort_index()
+    apart = (found[["before", "after"]] - committed()[["before", "after"]].loc[found.index]).abs().max(axis=1)
+    moved = apart[apart > MOVED]
+    assert moved.empty, f"look at what moved, then commit rows.csv of `python -m benchmarks.calibration`:\n{moved}"
+
+
+def test_the_committed_errors_are_what_is_asked():
+    first = committed()[lambda table: table["first"]]
+    for kind, most in ASKED.items():
+        own = first.loc[kind]
+        assert len(own) == ROWS[kind]
+        assert own["after"].abs().mean() <= most, kind
+
+
+def test_families_come_out_as_committed(out):
+    rows = pd.read_csv(out / "rows.csv")
+    assert rows["first"].sum() >= 10
+    require_committed(rows)
+
+
+@pytest.mark.thorough
+def test_every_family_comes_out_as_committed_and_as_asked(tmp_path):
+    """What a price or a fit elsewhere moves counts, too."""
+    assert calibration.main(["--first", "--out", str(tmp_path)]) == 0
+    found, rows = json.loads((tmp_path / "summary.json").read_text()), pd.read_csv(tmp_path / "rows.csv")
+    assert rows["first"].all() and "every row in turn" not in found
+    require_committed(rows)
+    for kind, most in ASKED.items():
+        assert found[kind]["rows"] == ROWS[kind]
+        assert found[kind]["after"] <= min(most, found[kind]["before"]), kind
+
+
+def test_a_job_s_total_moves_others_by_part_of_what_it_is_off(out):
+    """Hours of a whole job on 8 GPUs are a third off: a lone number, which does not widen what is believed."""
+    rows = pd.read_csv(out / "rows.csv").set_index("calibrated_on")
+    row, other = rows.loc["dschat-opt-13b-8x80GB"], rows.loc["dschat-opt-13b-64x80GB"]
+    moved = np.log1p(row["after"]) - np.log1p(row["before"])
+    assert other["before"] < -0.2 and 0 < moved < -0.5 * np.log1p(other["before"])
 
 
 def test_every_row_but_the_one_that_was_calibrated_on_is_predicted(out):

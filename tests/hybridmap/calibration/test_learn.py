@@ -76,6 +76,15 @@ def test_what_a_log_lacks_is_said_with_what_it_costs(public):
     assert abs(learned.file.stages[0].error_after) < 0.1  # a whole step says little of its calls
 
 
+def test_one_step_with_one_time_does_not_say_how_far_prices_may_be_off(public):
+    """Many such steps do, whose spread was measured."""
+    log, ran = public
+    facts = ran.job.facts()
+    slow = tuple(LoggedStep(s.number, {STEP: 2 * s.seconds[STEP]}) for s in log.steps[:20])
+    one, many = (learn(RunLog("verl", "x", steps), ran.plan, facts).file for steps in (slow[5:6], slow))
+    assert one.prior_scale == 1.0 < many.prior_scale
+
+
 def test_a_peak_in_the_log_is_what_the_plan_then_needs(public):
     """The run allocated more than was priced; with its layer the same plan is priced at what it allocated."""
     log, ran = public

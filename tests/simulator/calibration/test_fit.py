@@ -173,6 +173,22 @@ def test_a_single_step_is_as_uncertain_as_what_it_corrects():
     assert min(moved[:2]) > 0.2 and max(moved[:2]) < 0.75 < moved[2]
 
 
+def test_a_lone_number_of_one_step_moves_prices_by_the_same_share_however_far_off_it_is():
+    """Far off may be the prices or the step; two stages of it that agree, or a mean of many steps, say which."""
+    some = cases((512,))
+    whole = Observation(0, (WHOLE,), 1.0, SINGLE_STEP_ERROR)
+    prices, right = Prices(some, {}), np.zeros(len(FACTORS))
+    now, shares = prices.seconds(whole, right), []
+    for times in (1.1, 1.5, 2.0):
+        found = fit(some, [replace(whole, seconds=times * now)])[0]
+        assert found.scale == 1.0
+        shares.append(np.log(prices.seconds(whole, found.log_factors) / now) / np.log(times))
+    assert shares == pytest.approx([shares[0]] * 3, abs=0.05)
+    assert fit(some, [replace(whole, seconds=1.5 * now, error=NOISE)])[0].scale > 1.0
+    stages = observations(some, right, np.random.default_rng(0), 0.0)
+    assert fit(some, [replace(o, seconds=1.5 * o.seconds, error=SINGLE_STEP_ERROR) for o in stages])[0].scale > 1.0
+
+
 def test_runs_that_contradict_each_other_are_named():
     small = 0.01 * np.eye(len(FACTORS))
     here, there = Belief(np.zeros(len(FACTORS)), small), Belief(np.eye(len(FACTORS))[2], small)
