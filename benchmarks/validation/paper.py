@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from benchmarks.validation.paper_job import TOKENS
-from benchmarks.validation.paper_plans import baseline, generation_sweep, hybridflow, transition_s
+from benchmarks.validation.paper_plans import baseline, baseline_run, generation_sweep, hybridflow, transition_s
 from benchmarks.validation.rows import Row
 from profiles.errors import HybridmapError, InputError
 
@@ -53,6 +53,8 @@ def _kind(columns: set[str]) -> Callable[[str, Cells], list[Row]]:
         return _sweep
     if "transition_s" in columns:
         return _transition
+    if "generation_s" in columns:
+        return _generation
     if "placement" in columns or "system" in columns:
         return _iteration
     return _unpredicted
@@ -114,6 +116,18 @@ def _sweep(figure: str, cells: Cells) -> list[Row]:
     return [
         _scalar(replace(base, quantity=q), cells, partial(sweep, i)) for i, q in enumerate(quantities) if q in cells
     ]
+
+
+def _generation(figure: str, cells: Cells) -> list[Row]:
+    """Generation of another system's iteration."""
+    system = cells["system"].lower()
+    base = _row(figure, cells, system, system=system, quantity="generation_s")
+    algorithm = cells.get("algorithm", "").lower() or "ppo"
+
+    def predicted() -> float:
+        return baseline_run(system, algorithm, cells["model"], _gpus(cells))[0].stages["generation"]
+
+    return [_scalar(base, cells, predicted)]
 
 
 def _scalar(base: Row, cells: Cells, predicted: Callable[[], float]) -> Row:

@@ -22,6 +22,7 @@ from simulator.systems.system import SYSTEMS
 if TYPE_CHECKING:
     from simulator.facts import Facts
     from simulator.plan.plan import Resharding
+    from simulator.plan.timeline import Timeline
 
 ACTOR_LAYOUTS = {"7B": (8, 1, 2), "13B": (8, 1, 4), "34B": (8, 4, 8), "70B": (8, 8, 8)}
 """``(t, p, t_g)`` of the actor by size, p_g = 1: the captions of Fig 14."""
@@ -80,9 +81,15 @@ def hybridflow(algorithm: str, models: str, num_gpus: int, placement: str | None
     raise AssertionError("the last way returns or raises")
 
 
-@cache
 def baseline(system: str, algorithm: str, models: str, num_gpus: int) -> Outcome:
-    """Iteration of another system on the same job.
+    """Iteration of another system on the same job."""
+    timeline, note = baseline_run(system, algorithm, models, num_gpus)
+    return timeline.iteration_s, note
+
+
+@cache
+def baseline_run(system: str, algorithm: str, models: str, num_gpus: int) -> tuple[Timeline, str]:
+    """What another system does on the same job, and what had to be assumed.
 
     A batch that recipes state for a GPU is the one that is fastest for PPO on the fewest GPUs, where it is tuned, and
     kept: for more GPUs, and for the other algorithms, unless it does not fit.
@@ -96,7 +103,7 @@ def baseline(system: str, algorithm: str, models: str, num_gpus: int) -> Outcome
         run = run_system(system, facts, batch)
     except InfeasibleError:
         run, batch = run_system(system, facts), None
-    return run.timeline.iteration_s, f"{batch} sequences a GPU, as for PPO on {fewest} GPUs" if batch else ""
+    return run.timeline, f"{batch} sequences a GPU, as for PPO on {fewest} GPUs" if batch else ""
 
 
 def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> float:
