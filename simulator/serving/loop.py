@@ -15,31 +15,37 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simulator.serving.queue import Queue, is_queue
 from simulator.serving.requests import Clock, Group
 from simulator.serving.run import Served, check
 from simulator.serving.sequences import Sequences
 
 if TYPE_CHECKING:
-    from profiles.records import Floats
+    from profiles.records import Floats, Ints
     from simulator.serving.run import Chunk, Load, Scheduler, StepPrices
 
 
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
     """Run ``load`` to its end; raises as ``serving.run.check``."""
     check(scheduler, load)
-    inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
-    loop = _Loop(scheduler, load, prices, load.lengths(), Clock(prices), inside)
+    clock, lengths = Clock(prices), load.lengths()
+    loop: Queue | _Loop
+    if is_queue(scheduler, load):
+        loop = Queue(scheduler, load, clock)
+    else:
+        inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
+        loop = _Loop(scheduler, load, prices, lengths, clock, inside)
     loop.run()
-    times = loop.clock.times()
-    kept = _latencies(loop.done, times)[load.warm_up :]
+    times = clock.times()
+    kept = _latencies(np.asarray(loop.done), times)[load.warm_up :]
     (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
-    tokens, duration = sum(response for _, response in loop.lengths), float(times[-1])
-    return Served(ttft, tpot, ttft_median, tpot_median, tokens / duration, duration, inside.evictions)
+    tokens, duration = sum(response for _, response in lengths), float(times[-1])
+    return Served(ttft, tpot, ttft_median, tpot_median, tokens / duration, duration, loop.evictions)
 
 
-def _latencies(done: list[tuple[int, int, int, int, int]], times: Floats) -> Floats:
+def _latencies(done: Ints, times: Floats) -> Floats:
     """Time to the first token and per token after it, shape ``[requests, 2]``, in the order in which they ended."""
-    sent, first, end, response, count = np.asarray(done).T
+    sent, first, end, response, count = done.T
     began = times[first]
     both = np.stack([began - times[sent], (times[end] - began) / np.maximum(response - 1, 1)], axis=1)
     return np.asarray(np.repeat(both, count, axis=0), dtype=np.float64)
@@ -84,6 +90,11 @@ class _Loop:
                 self.planned = self.clock.now
             if ends and ends[0][0] <= inside.ticks:
                 self._finish()
+
+    @property
+    def evictions(self) -> int:
+        """Requests evicted so far."""
+        return self.inside.evictions
 
     @property
     def _timed(self) -> bool:
