@@ -2,14 +2,15 @@
 
 Who came first is first in line, first in the cache and last to be evicted, so that no younger request is ever ahead of
 it. Those that run end in the order in which they came: one that runs is no more than the tick at which it ends, one
-that was evicted no more than the tokens that it has made. Nothing depends on the time either, so all steps are priced
-last. Runs of two thousand requests on a small cache evict ten thousand times, hence few calls here.
+that was evicted no more than the tokens that are left of it. Nothing depends on the time either, so all steps are
+priced last. Runs of two thousand requests on a small cache evict ten thousand times, hence few calls here.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,14 +33,14 @@ class Queue:
 
     Parameters
     ----------
-    ticks, evictions, unsent, ended
-        Steps with decodes and requests evicted so far, requests yet to be sent, and ended.
+    ticks, evictions, unsent, started, ended
+        Steps with decodes and requests evicted so far, requests yet to be sent, that had a first token, and that ended.
     running, until
         Ticks at which those that decode end, oldest first, and their sum.
     begun, cached
         Tokens of the prompt that is begun, and of them those that are computed. It is the youngest inside.
     evicted
-        Response tokens that each evicted request has made, first in line last.
+        Response tokens that each evicted request still has to make, first in line last.
     fresh, coming
         Requests in line behind these, and those sent that are not seen yet.
     sent, first, last
@@ -52,6 +53,7 @@ class Queue:
     ticks: int = 0
     evictions: int = 0
     unsent: int = 0
+    started: int = 0
     ended: int = 0
     until: int = 0
     begun: int = 0
@@ -67,36 +69,30 @@ class Queue:
     @property
     def done(self) -> Ints:
         """Turns at which requests were sent, began and ended, their response and count, shape ``[requests, 5]``."""
-        turns = [np.repeat(*np.asarray(each).T) for each in (self.sent, self.first, self.last)]
+        flat = [np.fromiter(chain.from_iterable(each), np.int64) for each in (self.sent, self.first, self.last)]
+        turns = [np.repeat(each[::2], each[1::2]) for each in flat]
         alike = np.ones_like(turns[0])
         return np.stack([*turns, alike * self.load.output_tokens, alike], axis=1)
 
-    @property
-    def context(self) -> int:
-        """Tokens that the next decode step reads."""
-        return len(self.running) * (self.load.input_tokens + self.load.output_tokens - 1 + self.ticks) - self.until
-
-    @property
-    def to_come(self) -> int:
-        """Response tokens that those inside still have to make."""
-        begun = self.load.input_tokens + self.load.output_tokens - self.begun if self.begun else 0
-        return begun + self.until - len(self.running) * self.ticks
-
+    # Long, as each call here counts.
     def run(self) -> None:
         rules, load, running, evicted = self.scheduler, self.load, self.running, self.evicted
-        prompt, each = load.input_tokens, rules.tokens_of_a_sequence
+        each, whole = rules.tokens_of_a_sequence, load.input_tokens + load.output_tokens
         self.unsent = load.num_requests
         self.fresh = self._send(load.concurrency)
         while self.ended < load.num_requests:
-            context, active = self.context, len(running)
-            room = rules.kv_tokens - context - active * each - (self.begun + each if self.begun else 0)
+            active = len(running)
+            room = rules.kv_tokens - active * (whole - 1 + each + self.ticks) + self.until
+            if self.begun:
+                room -= self.begun + each
             # Planning costs more than to see that the cache does not hold the first in line.
-            needed = prompt + each + (evicted[-1] if evicted else 0)
-            fits = needed + active <= room and (evicted or self.fresh)
-            if room < active or not ((fits or self.begun) and self._prefill(context, room)):
+            ahead = whole - evicted[-1] if evicted else load.input_tokens
+            fits = ahead + each + active <= room and (evicted or self.fresh)
+            if room < active or not ((fits or self.begun) and self._prefill(room)):
                 self._decode(room)
-            self.fresh += self.coming
-            self.coming = 0
+            if self.coming:
+                self.fresh += self.coming
+                self.coming = 0
             if running and running[0] == self.ticks:
                 self._finish()
 
@@ -110,35 +106,36 @@ class Queue:
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""
-        running, ticks, count = self.running, self.ticks, 0
+        running, ticks, before = self.running, self.ticks, len(self.running)
         while running and running[0] == ticks:
             running.popleft()
-            count += 1
+        count = before - len(running)
         self.ended += count
         self.until -= count * ticks
         self.last.append((self.clock.turn, count))
-        sent = self._send(count)
-        if self.scheduler.plans_ahead:
-            self.coming = sent
-        else:
-            self.fresh += sent
+        if self.unsent:
+            sent = self._send(count)
+            if self.scheduler.plans_ahead:
+                self.coming = sent
+            else:
+                self.fresh += sent
 
     # Long, as ten thousands of evictions go through here.
     def _decode(self, room: int) -> None:
         """Decode until a request ends. Whenever the cache is full the youngest leaves it, and is first in line."""
         running, evicted, coming, until, ticks = self.running, self.evicted, self.coming, self.until, self.ticks
-        prompt, response, each = self.load.input_tokens, self.load.output_tokens, self.scheduler.tokens_of_a_sequence
-        span, active, before, later = prompt + response - 1, len(running), len(evicted), self.clock.later
+        span, each = self.load.input_tokens + self.load.output_tokens - 1, self.scheduler.tokens_of_a_sequence
+        active, before, held, stretches = len(running), len(evicted), span + each, list[int]()
         if self.begun and room < active:
-            evicted.append(self.begun - prompt)
+            evicted.append(span + 1 - self.begun)
             room += self.begun + each
             self.begun = 0
         while active:
             while room < active:
                 end = running.pop()
-                made = response - end + ticks
-                evicted.append(made)
-                room += prompt + made - 1 + each
+                left = end - ticks
+                evicted.append(left)
+                room += held - left
                 until -= end
                 active -= 1
             steps = running[0] - ticks
@@ -146,64 +143,67 @@ class Queue:
                 steps = room // active
             if coming and not evicted and not self.fresh:  # these are seen after a step
                 steps = 1
-            later(active, active * (span + ticks) - until, steps)
+            stretches += (active, active * (span + ticks) - until, steps)
             ticks += steps
             if coming or self.begun or running[0] == ticks:
                 break
             room -= steps * active
+        self.clock.later(stretches)
         self.evictions += len(evicted) - before
         self.until, self.ticks = until, ticks
 
-    def _prefill(self, context: int, room: int) -> bool:
+    def _prefill(self, room: int) -> bool:
         """One step with as much of prompts as it takes, the one that is begun first; whether it takes any."""
-        beside, prompt, begun = len(self.running), self.load.input_tokens, self.begun
-        budget = self.scheduler.token_budget - beside
+        rules, running, begun, beside = self.scheduler, self.running, self.begun, len(self.running)
+        budget, whole = rules.token_budget - beside, self.load.input_tokens + self.load.output_tokens
         if budget <= 0:
             return False
+        context, after = beside * (whole - 1 + self.ticks) - self.until, self.ticks + (beside > 0)
+        spare = room - rules.keeps_for_running * self._to_come() if rules.keeps_for_running else room
         chunks: list[Chunk] = []
-        whole: list[int] = []
         if begun:
             new = min(begun - self.cached, budget)
             chunks.append((new, self.cached))
             budget -= new
             self.cached += new
             if self.cached == begun:
-                whole.append(begun - prompt)
-        came, size, new = self._admit(budget, room) if budget else ([], 0, 0)
-        chunks += [(prompt + made, 0) for made in came]
-        if size:
-            chunks.append((new, 0))
-        if not begun or whole:
-            self.begun, self.cached = size, new
+                self._start(after - 1 + whole - begun, 1)
+                self.begun = 0
+        if budget:
+            self._admit(budget, room - beside, spare, after, chunks)
         if chunks:
-            whole += came
-            self.clock.mixed_later(beside, context, chunks, beside + len(whole))
-            self._start(whole)
+            self.clock.mixed_later(beside, context, chunks, len(running))
+            self.ticks = after
+            reached = self.ended + len(running)
+            if reached > self.started:  # those that come back had their first token before
+                self.first.append((self.clock.turn, reached - self.started))
+                self.started = reached
         return bool(chunks)
 
-    def _start(self, whole: list[int]) -> None:
-        """Prompts of those that have made so many tokens are computed: each has one more and decodes from now on."""
-        self.ticks += bool(self.running)
-        ends = self.ticks - 1 + self.load.output_tokens
-        self.running.extend([ends - made for made in whole])
-        self.until += ends * len(whole) - sum(whole)
-        fresh = whole.count(0)
-        if fresh:
-            self.first.append((self.clock.turn, fresh))
+    def _to_come(self) -> int:
+        """Response tokens that those inside still have to make."""
+        begun = self.load.input_tokens + self.load.output_tokens - self.begun if self.begun else 0
+        return begun + self.until - len(self.running) * self.ticks
+
+    def _start(self, end: int, count: int) -> None:
+        """So many decode from now on, and end then."""
+        self.running.extend((end,) * count)
+        self.until += end * count
 
     # Long by the rules of all engines, each a line, and as ten thousands of requests come in here.
-    def _admit(self, budget: int, room: int) -> tuple[list[int], int, int]:
-        """What those have made who come in with this step; of a prompt that it cuts the size and what it takes of it."""
-        rules, evicted, prompt, response = self.scheduler, self.evicted, self.load.input_tokens, self.load.output_tokens
-        own, each, beside, count, cut = rules.admits_with_output, rules.tokens_of_a_sequence, len(self.running), 0, 0
-        spare = room - rules.keeps_for_running * self.to_come  # before this step's admissions, whose own share is added
-        room -= beside
-        slots = rules.max_num_seqs - beside - (self.begun > 0)
-        for made in reversed(evicted):
-            size = prompt + made
+    def _admit(self, budget: int, room: int, spare: float, after: int, chunks: list[Chunk]) -> None:
+        """Those that come in with this step, first in line first: what it takes of their prompts is added to ``chunks``.
+
+        A prompt that the step completes gives a token at its end, so ``after`` is the tick at which the next one is due.
+        """
+        rules, load, running, evicted, until, count = self.scheduler, self.load, self.running, self.evicted, 0, 0
+        own, each, whole = rules.admits_with_output, rules.tokens_of_a_sequence, load.input_tokens + load.output_tokens
+        slots, ends, cut = rules.max_num_seqs - len(running), after - 1, 0
+        for left in islice(reversed(evicted), max(slots, 0)):
+            size = whole - left
             taken = size + each
-            kept = taken + own * (response - made)
-            if taken > room or kept > spare or count == slots:
+            kept = taken + own * left
+            if taken > room or kept > spare:
                 break
             if size > budget:
                 cut = size
@@ -211,29 +211,37 @@ class Queue:
             budget -= size
             room -= taken
             spare -= kept
+            chunks.append((size, 0))
+            end = ends + left
+            running.append(end)
+            until += end
             count += 1
-        came = evicted[: -count - 1 : -1]
+        self.until += until
         del evicted[len(evicted) - count :]
-        if not evicted and not cut:
-            taken = prompt + each
-            fit = max(0, min(room // taken, int(spare // (taken + own * response)), slots - count, self.fresh))
-            whole = min(fit, budget // prompt)
-            came += [0] * whole
-            budget -= whole * prompt
-            cut = prompt if whole < fit else 0
-            self.fresh -= whole
-        return self._next(came, cut, budget) if cut else (came, 0, 0)
+        if not evicted:
+            taken = load.input_tokens + each
+            kept = taken + own * load.output_tokens
+            fit = max(0, min(room // taken, int(spare // kept), slots - count, self.fresh))
+            count = min(fit, budget // load.input_tokens)
+            self._start(ends + load.output_tokens, count)
+            chunks += ((load.input_tokens, 0),) * count
+            self.fresh -= count
+            budget -= count * load.input_tokens
+            cut = load.input_tokens if count < fit else 0
+        if cut:
+            self._next(cut, budget, ends + whole - cut, chunks)
 
-    def _next(self, came: list[int], size: int, budget: int) -> tuple[list[int], int, int]:
-        """As ``_admit``, where the next in line has a longer prompt than the step still takes.
-
-        It is cut, or comes in alone.
-        """
+    def _next(self, size: int, budget: int, end: int, chunks: list[Chunk]) -> None:
+        """The next in line has room, and a longer prompt than the step still takes: it is cut, or waits to be alone."""
         chunked = self.scheduler.chunked
-        if not (budget if chunked else not self.running and not came):
-            return came, 0, 0
+        if not (budget if chunked else not self.running and not chunks):
+            return
         if self.evicted:
             self.evicted.pop()
         else:
             self.fresh -= 1
-        return (came, size, budget) if chunked else ([size - self.load.input_tokens], 0, 0)
+        chunks.append((budget if chunked else size, 0))
+        if chunked:
+            self.begun, self.cached = size, budget
+        else:
+            self._start(end, 1)

@@ -55,7 +55,7 @@ class Clock:
     now: float = 0.0
     turn: int = 0
     passed: list[tuple[int, float]] = field(default_factory=list)
-    stretches: list[int] = field(default_factory=list)  # flat, which is cheap: turn, active, context, steps
+    stretches: list[int] = field(default_factory=list)  # flat, which is cheap: active, context, steps; all other turns
     mixed: list[int] = field(default_factory=list)  # flat too: turn, active, context, sampled, prompts
     chunks: list[Chunk] = field(default_factory=list)
 
@@ -65,10 +65,10 @@ class Clock:
         self.passed.append((self.turn, seconds))
         self.turn += 1
 
-    def later(self, active: int, context: int, steps: int) -> None:
-        """A stretch of decode steps, as of ``StepPrices.stretches_s``."""
-        self.stretches += (self.turn, active, context, steps)
-        self.turn += 1
+    def later(self, stretches: list[int]) -> None:
+        """Stretches of decode steps, active, context and steps of each, as of ``StepPrices.stretches_s``."""
+        self.stretches += stretches
+        self.turn += len(stretches) // 3
 
     def mixed_later(self, active: int, context: int, chunks: list[Chunk], heads: int) -> None:
         """A step with prefill, as of ``StepPrices.mixed_step_s``."""
@@ -78,15 +78,17 @@ class Clock:
 
     def times(self) -> Floats:
         """Time after so many turns, from 0 on."""
-        taken = np.zeros(self.turn + 1)
+        taken, rest = np.zeros(self.turn + 1), np.arange(self.turn + 1) > 0
         if self.passed:
             turns, seconds = zip(*self.passed, strict=True)
             taken[np.asarray(turns) + 1] = seconds
+            rest[np.asarray(turns) + 1] = False
         if self.mixed:
-            mixed = np.asarray(self.mixed).reshape(-1, 5)
+            mixed = np.fromiter(self.mixed, np.int64).reshape(-1, 5)
             chunks = np.fromiter(chain.from_iterable(self.chunks), np.int64).reshape(-1, 2)
             taken[mixed[:, 0] + 1] = self.prices.mixed_steps_s(mixed[:, 1:], chunks)
+            rest[mixed[:, 0] + 1] = False
         if self.stretches:
-            stretches = np.asarray(self.stretches).reshape(-1, 4)
-            taken[stretches[:, 0] + 1] = self.prices.stretches_s(*stretches[:, 1:].T)
+            stretches = np.fromiter(self.stretches, np.int64).reshape(-1, 3)
+            taken[rest] = self.prices.stretches_s(*stretches.T)
         return np.cumsum(taken)

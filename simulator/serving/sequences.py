@@ -96,14 +96,15 @@ class Sequences:
 
     def decode_on(self, clock: Clock, over: bool) -> None:
         """Decode until a sequence ends or the cache is full, or ``over`` a full cache: no arrival, no clock."""
-        ends, room, decoding, ticks = self.ends, self.make_room(), self.decoding, self.ticks
+        ends, room, decoding, ticks, stretches = self.ends, self.make_room(), self.decoding, self.ticks, list[int]()
         while True:
             steps = ends[0][0] - ticks
             if steps * decoding > room:
                 steps = room // decoding
-            clock.later(decoding, self.read + decoding * ticks, steps)
+            stretches += (decoding, self.read + decoding * ticks, steps)
             self.ticks = ticks = ticks + steps
             if ends[0][0] <= ticks or self.partial or not over:
+                clock.later(stretches)
                 return
             room -= steps * decoding
             while room < decoding:
