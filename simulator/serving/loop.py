@@ -78,13 +78,13 @@ class _Loop:
             room = inside.room
             evicted = mixes and room < inside.decoding
             if evicted:
-                inside.make_room()
+                room = inside.make_room()
             # Planning costs more than to see that the cache does not hold the first that waits.
             fits = not evicted and waiting and waiting[0].prompt + waiting[0].made + each <= room
             if (fits or inside.partial) and self._prefill(evicted):
                 pass
             elif inside.decoding:
-                self._decode()
+                self._decode(room)
             else:
                 self.clock.pass_s(self.arrivals[0][0] - self.clock.now)
                 self.planned = self.clock.now
@@ -95,11 +95,6 @@ class _Loop:
     def evictions(self) -> int:
         """Requests evicted so far."""
         return self.inside.evictions
-
-    @property
-    def _timed(self) -> bool:
-        """Whether something depends on the time: a request that is on its way, or yet to be sent."""
-        return bool(self.arrivals) or self.sent < self.load.num_requests
 
     def _send(self, count: int) -> None:
         """The client sends the next requests; the front end takes each when it is done with those before."""
@@ -141,7 +136,7 @@ class _Loop:
             return False
         self.planned = clock.now
         heads = beside + sum([group.count for group in completed])
-        if self._timed:
+        if self.arrivals or self.sent < self.load.num_requests:
             clock.pass_s(self.prices.mixed_step_s(beside, context, chunks, heads))
         else:
             clock.mixed_later(beside, context, chunks, heads)
@@ -190,17 +185,19 @@ class _Loop:
             free -= taken * count
             slots -= count
 
-    def _decode(self) -> None:
+    def _decode(self, room: int) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
-        if self._timed:
-            self._decode_timed(self.inside.decode_steps())
+        if self.arrivals or self.sent < self.load.num_requests:
+            self._decode_timed(self.inside.decode_steps(room))
         else:
-            self.inside.decode_on(self.clock, self.scheduler.mixes)
+            self.inside.decode_on(self.clock, room, self.scheduler.mixes)
 
     def _decode_timed(self, steps: int) -> None:
         """Let time pass by at most so many decode steps, and by no more than until the next arrival is seen."""
         active, context, prices = self.inside.decoding, self.inside.context, self.prices
-        if not self.arrivals or self.inside.waiting:
+        if not self.arrivals:  # and those sent when it is over are not seen before
+            before, whole = 0.0, prices.stretch_s(active, context, steps)
+        elif self.inside.waiting:
             before = prices.stretch_s(active, context, steps - 1)
             whole = before + prices.decode_steps_s(active, context + active * (steps - 1), 1)[0]
         else:
@@ -214,8 +211,10 @@ class _Loop:
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""
+        before, turn = self.ended, self.clock.turn
         for group in self.inside.ended():
-            self.done.append((group.sent, group.first, self.clock.turn, group.response, group.count))
+            self.done.append((group.sent, group.first, turn, group.response, group.count))
             self.ended += group.count
-            if self.sent < self.load.num_requests:
-                self._send(min(group.count, self.load.num_requests - self.sent))
+        left = self.load.num_requests - self.sent
+        if left:
+            self._send(min(self.ended - before, left))

@@ -94,9 +94,10 @@ class Sequences:
             self.until += count * end
             heappush(ends, (end, group.order, group))
 
-    def decode_on(self, clock: Clock, over: bool) -> None:
+    def decode_on(self, clock: Clock, room: int, over: bool) -> None:
         """Decode until a sequence ends or the cache is full, or ``over`` a full cache: no arrival, no clock."""
-        ends, room, decoding, ticks, stretches = self.ends, self.make_room(), self.decoding, self.ticks, list[int]()
+        room = room if room >= self.decoding else self.make_room()
+        ends, decoding, ticks, stretches = self.ends, self.decoding, self.ticks, list[int]()
         while True:
             steps = ends[0][0] - ticks
             if steps * decoding > room:
@@ -111,10 +112,12 @@ class Sequences:
                 room += self.evict()
                 decoding = self.decoding
 
-    def decode_steps(self) -> int:
+    def decode_steps(self, room: int) -> int:
         """Steps until a sequence ends or the cache is full; what does not fit the next one is evicted first."""
-        room = self.make_room()
-        return min(self.ends[0][0] - self.ticks, room // self.decoding)
+        if room < self.decoding:
+            room = self.make_room()
+        steps = self.ends[0][0] - self.ticks
+        return steps if steps * self.decoding <= room else room // self.decoding
 
     def make_room(self) -> int:
         """Evict the newest requests until the next decode step fits; the room that there is then."""

@@ -87,7 +87,7 @@ class StepTables:
         return _dense(self.lengths, self.prefill_s)
 
     @cached_property
-    def _rows(self) -> dict[int, tuple[Floats, list[float]]]:
+    def _decodes(self) -> dict[int, tuple[list[float], float, float]]:
         return {}
 
     @cached_property
@@ -100,9 +100,8 @@ class StepTables:
 
     def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = math.inf) -> list[float]:
         """See ``StepPrices``."""
-        rows, share = active * self.checked, 1.0 / self.given
-        fixed, host, least = self._fixed_s(rows, rows), self._host_s(active), self.decode_floor_s
-        row, mean = self._row(active)[1], context_tokens / active
+        row, fixed, host = self._decoding(active)
+        share, least, mean = 1.0 / self.given, self.decode_floor_s, context_tokens / active
         overlaps, times, end, passed = self.host_overlaps, list[float](), -1.0, 0.0
         for _ in range(steps):
             if mean > end:  # a cell of the table, in which attention grows by as much a token
@@ -134,14 +133,19 @@ class StepTables:
 
     def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
         """See ``StepPrices``; cell by cell of the table, in each of which steps grow by as much a token."""
-        rows, host = active * self.checked, self._host_s(active)
-        fixed, row, mean = self._fixed_s(rows, rows), self._row(active)[1], context_tokens / active
-        least = max(self.decode_floor_s, host) if self.host_overlaps else self.decode_floor_s
+        row, fixed, host = self._decoding(active)
+        mean, least = context_tokens / active, self.decode_floor_s
+        if self.host_overlaps and host > least:
+            least = host
         whole, left = 0.0 if self.host_overlaps else host * steps, steps
         while left:
             start, end, here, slope = self._cell(row, mean)
             count = left if left <= end - mean else min(left, int(end - mean) + 1)
-            whole += sum_of_steps(fixed + here + slope * (mean - start), slope, count, least)
+            first = fixed + here + slope * (mean - start)
+            if first >= least and slope >= 0.0:
+                whole += count * (first + first + slope * (count - 1)) / 2.0
+            else:
+                whole += sum_of_steps(first, slope, count, least)
             mean += count
             left -= count
         return whole / self.given
@@ -153,7 +157,7 @@ class StepTables:
         gpu = self._fixed_s(rows, heads + checked - active)
         if active:
             mean = context_tokens / active
-            start, _, here, slope = self._cell(self._row(active)[1], mean)
+            start, _, here, slope = self._cell(self._decoding(active)[0], mean)
             gpu += here + slope * (mean - start)
         gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(checked, rows, chunks)
         step = self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
@@ -190,13 +194,14 @@ class StepTables:
     def _host_s(self, sequences: int) -> float:
         return self.host_s + self.host_s_per_sequence * sequences
 
-    def _row(self, active: int) -> tuple[Floats, list[float]]:
-        """Attention over the contexts at ``active`` sequences, shape ``[K]``: linear between two grid rows."""
-        if active not in self._rows:
+    def _decoding(self, active: int) -> tuple[list[float], float, float]:
+        """Of steps with so many decodes: attention over the contexts, all else that the GPU does, and the host."""
+        if active not in self._decodes:
             low, high, weight = self._between(active)
             row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
-            self._rows[active] = row, row.tolist()
-        return self._rows[active]
+            rows = active * self.checked
+            self._decodes[active] = row.tolist(), self._fixed_s(rows, rows), self._host_s(active)
+        return self._decodes[active]
 
     def _between(self, active: int) -> tuple[int, int, float]:
         """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
