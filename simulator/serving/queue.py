@@ -190,15 +190,16 @@ class Queue:
         self.running.extend((end,) * count)
         self.until += end * count
 
-    # Long by the rules of all engines, each a line, and as ten thousands of requests come in here.
+    # Long, as ten thousands of requests that were evicted come back here.
     def _admit(self, budget: int, room: int, spare: float, after: int, chunks: list[Chunk]) -> None:
-        """Those that come in with this step, first in line first: what it takes of their prompts is added to ``chunks``.
+        """Those that come in with this step, first in line first; ``chunks`` get what it takes of their prompts.
 
-        A prompt that the step completes gives a token at its end, so ``after`` is the tick at which the next one is due.
+        ``room`` and ``spare`` are left for them, beside what decodes take in this step and what they take later on. A
+        prompt that the step completes gives a token at its end; the next one is due at the tick ``after``.
         """
-        rules, load, running, evicted, until, count = self.scheduler, self.load, self.running, self.evicted, 0, 0
+        rules, load, running, evicted = self.scheduler, self.load, self.running, self.evicted
         own, each, whole = rules.admits_with_output, rules.tokens_of_a_sequence, load.input_tokens + load.output_tokens
-        slots, ends, cut = rules.max_num_seqs - len(running), after - 1, 0
+        slots, ends, until, before, cut = rules.max_num_seqs - len(running), after - 1, 0, len(running), 0
         for left in islice(reversed(evicted), max(slots, 0)):
             size = whole - left
             taken = size + each
@@ -215,21 +216,25 @@ class Queue:
             end = ends + left
             running.append(end)
             until += end
-            count += 1
         self.until += until
-        del evicted[len(evicted) - count :]
+        del evicted[len(evicted) - len(running) + before :]
         if not evicted:
-            taken = load.input_tokens + each
-            kept = taken + own * load.output_tokens
-            fit = max(0, min(room // taken, int(spare // kept), slots - count, self.fresh))
-            count = min(fit, budget // load.input_tokens)
-            self._start(ends + load.output_tokens, count)
-            chunks += ((load.input_tokens, 0),) * count
-            self.fresh -= count
-            budget -= count * load.input_tokens
-            cut = load.input_tokens if count < fit else 0
+            budget, cut = self._admit_fresh(budget, room, spare, ends, chunks)
         if cut:
             self._next(cut, budget, ends + whole - cut, chunks)
+
+    def _admit_fresh(self, budget: int, room: int, spare: float, ends: int, chunks: list[Chunk]) -> tuple[int, int]:
+        """As ``_admit``, of those that have not been inside: what is left of ``budget``, and the prompt it cuts."""
+        prompt, response = self.load.input_tokens, self.load.output_tokens
+        taken = prompt + self.scheduler.tokens_of_a_sequence
+        kept = taken + self.scheduler.admits_with_output * response
+        slots = self.scheduler.max_num_seqs - len(self.running)
+        fit = max(0, min(room // taken, int(spare // kept), slots, self.fresh))
+        count = min(fit, budget // prompt)
+        self._start(ends + response, count)
+        self.fresh -= count
+        chunks += ((prompt, 0),) * count
+        return budget - count * prompt, prompt if count < fit else 0
 
     def _next(self, size: int, budget: int, end: int, chunks: list[Chunk]) -> None:
         """The next in line has room, and a longer prompt than the step still takes: it is cut, or waits to be alone."""
