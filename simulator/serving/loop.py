@@ -37,7 +37,7 @@ def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
         loop = _Loop(scheduler, load, prices, lengths, clock, inside)
     loop.run()
     times = clock.times()
-    kept = _latencies(np.asarray(loop.done), times)[load.warm_up :]
+    kept = _latencies(loop.done, times)[load.warm_up :]
     (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
     tokens, duration = sum(response for _, response in lengths), float(times[-1])
     return Served(ttft, tpot, ttft_median, tpot_median, tokens / duration, duration, loop.evictions)
@@ -66,14 +66,15 @@ class _Loop:
     sent: int = 0
     ended: int = 0
     arrivals: deque[tuple[float, Group]] = field(default_factory=deque)
-    done: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    over: list[int] = field(default_factory=list)
 
     def run(self) -> None:
         mixes, all_requests, inside = self.scheduler.mixes, self.load.num_requests, self.inside
         waiting, ends, each = inside.waiting, inside.ends, inside.each
+        arrivals, clock, ahead = self.arrivals, self.clock, self.scheduler.plans_ahead
         self._send(min(self.load.concurrency, all_requests))
         while self.ended < all_requests:
-            if self.arrivals:
+            if arrivals and arrivals[0][0] <= (self.planned if ahead else clock.now):
                 self._arrive()
             room = inside.room
             evicted = mixes and room < inside.decoding
@@ -90,6 +91,11 @@ class _Loop:
                 self.planned = self.clock.now
             if ends and ends[0][0] <= inside.ticks:
                 self._finish()
+
+    @property
+    def done(self) -> Ints:
+        """Turns at which requests were sent, began and ended, their response and count, shape ``[groups, 5]``."""
+        return np.fromiter(self.over, np.int64).reshape(-1, 5)
 
     @property
     def evictions(self) -> int:
@@ -213,7 +219,7 @@ class _Loop:
         """Those that have all of their response leave, and the client sends as many more."""
         before, turn = self.ended, self.clock.turn
         for group in self.inside.ended():
-            self.done.append((group.sent, group.first, turn, group.response, group.count))
+            self.over += (group.sent, group.first, turn, group.response, group.count)
             self.ended += group.count
         left = self.load.num_requests - self.sent
         if left:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,18 +14,6 @@ if TYPE_CHECKING:
 
 class TabulatedPrices(StepTables):
     """``StepPrices`` of one engine on one layout."""
-
-    @cached_property
-    def _linear_array(self) -> Floats:
-        return np.asarray(self._linear)
-
-    @cached_property
-    def _head_array(self) -> Floats:
-        return np.asarray(self._head)
-
-    @cached_property
-    def _prefill_array(self) -> Floats:
-        return np.asarray(self._prefill)
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
         """See ``StepPrices``; as ``stretch_s``, all cells of all stretches at once."""
@@ -80,7 +67,7 @@ class TabulatedPrices(StepTables):
             return np.asarray(each)
         drafted = active * (self.checked - 1)
         rows = active + drafted + np.add.reduceat(new, begins)
-        prefill, beside = self._prefill_array, np.flatnonzero(active)
+        prefill, beside = self._every_prefill, np.flatnonzero(active)
         gpu = self._fixed_many_s(rows, heads + drafted) + np.add.reduceat(prefill[past + new] - prefill[past], begins)
         gpu[beside] += self._attention_s(active[beside], context[beside] / active[beside], np.arange(len(beside)))
         gpu, host = np.maximum(gpu, self.prefill_floor_s), self._host_many_s(active + prompts)
@@ -91,7 +78,7 @@ class TabulatedPrices(StepTables):
         return np.asarray(whole, dtype=np.float64)
 
     def _fixed_many_s(self, rows: Ints, heads: Ints) -> Floats:
-        linear, head = self._linear_array, self._head_array
+        linear, head = self._every_linear, self._every_head
         fixed = linear[np.minimum(rows, len(linear) - 1)] + head[np.minimum(heads, len(head) - 1)]
         return np.asarray(fixed, dtype=np.float64)
 

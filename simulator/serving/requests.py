@@ -48,21 +48,22 @@ class Group:
 class Clock:
     """Time of a run. ``turn`` counts what has happened; ``now`` is its time, as long as every turn gets a price.
 
-    Turns that nobody waits for are only written down (``later``, ``mixed_later``) and priced all together.
+    Turns that nobody waits for any more are only written down (``later``, ``mixed_later``) and priced all together. All
+    lists are flat, which is cheap to fill and to read.
     """
 
     prices: StepPrices
     now: float = 0.0
     turn: int = 0
-    passed: list[tuple[int, float]] = field(default_factory=list)
-    stretches: list[int] = field(default_factory=list)  # flat, which is cheap: active, context, steps; all other turns
-    mixed: list[int] = field(default_factory=list)  # flat too: turn, active, context, sampled, prompts
+    passed: list[float] = field(default_factory=list)  # the first turns
+    mixed: list[int] = field(default_factory=list)  # turn, active, context, sampled, prompts
+    stretches: list[int] = field(default_factory=list)  # active, context, steps: the other turns
     chunks: list[Chunk] = field(default_factory=list)
 
     def pass_s(self, seconds: float) -> None:
         """Something that takes so long."""
         self.now += seconds
-        self.passed.append((self.turn, seconds))
+        self.passed.append(seconds)
         self.turn += 1
 
     def later(self, stretches: list[int]) -> None:
@@ -78,11 +79,8 @@ class Clock:
 
     def times(self) -> Floats:
         """Time after so many turns, from 0 on."""
-        taken, rest = np.zeros(self.turn + 1), np.arange(self.turn + 1) > 0
-        if self.passed:
-            turns, seconds = zip(*self.passed, strict=True)
-            taken[np.asarray(turns) + 1] = seconds
-            rest[np.asarray(turns) + 1] = False
+        taken, rest = np.zeros(self.turn + 1), np.arange(self.turn + 1) > len(self.passed)
+        taken[1 : len(self.passed) + 1] = self.passed
         if self.mixed:
             mixed = np.fromiter(self.mixed, np.int64).reshape(-1, 5)
             chunks = np.fromiter(chain.from_iterable(self.chunks), np.int64).reshape(-1, 2)

@@ -7,7 +7,6 @@ throughput: as many in flight as there are requests), and one fixed batch (as ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -57,7 +56,7 @@ class StepPrices(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scheduler:
     """The rules of an engine's scheduler.
 
@@ -91,13 +90,13 @@ class Scheduler:
     copies: int = 1
     tokens_of_a_sequence: int = 0
 
-    @cached_property
+    @property
     def longest_chunk(self) -> int:
         """Tokens of one prompt in a step, where it may be cut."""
         return self.token_budget // self.copies
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Load:
     """What clients send: ``num_requests``, at most ``concurrency`` of them in flight at once.
 

@@ -186,7 +186,7 @@ def test_a_stretch_is_the_sum_of_its_steps(slope: float, least: float) -> None:
     decode = np.asarray([[1.0, 1.0 + 7.0 * slope]] * 2)
     prices = TabulatedPrices(
         *(flat, flat, flat, np.asarray([1.0, 2.0]), contexts, decode, flat, flat, flat, flat),
-        *(0.25, 0.0, least, 0.0),
+        *(0.25, 0.0, least, 0.0, False, 1, 1, 1.0),
     )
     for of in (prices, replace(prices, host_overlaps=True, host_s=1.02)):
         for context in (1, 3, 8, 9):

@@ -24,7 +24,7 @@ def by_loop(scheduler: Scheduler, load: Load) -> tuple[np.ndarray, int]:
     inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
     loop = _Loop(scheduler, load, LinearPrices(), load.lengths(), Clock(LinearPrices()), inside)
     loop.run()
-    return times_of(np.asarray(loop.done), loop.clock), loop.evictions
+    return times_of(loop.done, loop.clock), loop.evictions
 
 
 def times_of(done: np.ndarray, clock: Clock) -> np.ndarray:
