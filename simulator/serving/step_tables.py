@@ -72,23 +72,27 @@ class StepTables:
     # A step looks four of them up, which an index does ten times faster than an interpolation.
     @cached_property
     def _linear(self) -> list[float]:
-        return self._every_linear.tolist()
+        return [*self._every_linear.tolist()]
 
     @cached_property
     def _copy(self) -> list[float]:
-        return _dense(self.tokens, self.copy_s).tolist()
+        return [*self._every_copy.tolist()]
 
     @cached_property
     def _head(self) -> list[float]:
-        return self._every_head.tolist()
+        return [*self._every_head.tolist()]
 
     @cached_property
     def _prefill(self) -> list[float]:
-        return self._every_prefill.tolist()
+        return [*self._every_prefill.tolist()]
 
     @cached_property
     def _every_linear(self) -> Floats:
         return _dense(self.tokens, self.linear_s)
+
+    @cached_property
+    def _every_copy(self) -> Floats:
+        return _dense(self.tokens, self.copy_s)
 
     @cached_property
     def _every_head(self) -> Floats:
