@@ -77,7 +77,7 @@ class TabulatedPrices(StepTables):
         return np.asarray(whole, dtype=np.float64)
 
     def _fullest_copies_s(self, active: Ints, prompts: Ints, new: Ints, taken: Floats) -> Floats:
-        """``_fullest_copy_s`` of steps that have so many ``prompts``, which are ``new`` tokens and ``taken`` seconds."""
+        """``_fullest_copy_s`` of steps with so many ``prompts``, each of ``new`` tokens and ``taken`` seconds."""
         copies, steps, table = self.copies, np.arange(len(prompts)), self._every_copy
         step = np.repeat(steps, prompts)
         place = np.arange(len(new)) - (np.cumsum(prompts) - prompts)[step]
