@@ -7,10 +7,8 @@ or an arrival. Once all requests have arrived nothing depends on the time any mo
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -193,27 +191,23 @@ class _Loop:
 
     def _decode(self, room: int) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
-        if self.arrivals or self.sent < self.load.num_requests:
-            self._decode_timed(self.inside.decode_steps(room))
-        else:
-            self.inside.decode_on(self.clock, room, self.scheduler.mixes)
-
-    def _decode_timed(self, steps: int) -> None:
-        """Let time pass by at most so many decode steps, and by no more than until the next arrival is seen."""
-        active, context, prices = self.inside.decoding, self.inside.context, self.prices
+        inside, clock, prices = self.inside, self.clock, self.prices
+        if not self.arrivals and self.sent == self.load.num_requests:
+            inside.decode_on(clock, room, self.scheduler.mixes)
+            return
+        steps = inside.decode_steps(room)
+        active, context, before = inside.decoding, inside.context, 0.0
         if not self.arrivals:  # and those sent when it is over are not seen before
-            before, whole = 0.0, prices.stretch_s(active, context, steps)
-        elif self.inside.waiting:
+            whole = prices.stretch_s(active, context, steps)
+        elif inside.waiting:
             before = prices.stretch_s(active, context, steps - 1)
-            whole = before + prices.decode_steps_s(active, context + active * (steps - 1), 1)[0]
+            whole = before + prices.stretch_s(active, context + active * (steps - 1), 1)
         else:
-            left = self.arrivals[0][0] - self.clock.now
-            passed = [0.0, *accumulate(prices.decode_steps_s(active, context, steps, left))]
-            steps = max(1, min(len(passed) - 1, bisect_left(passed, left) + int(self.scheduler.plans_ahead)))
-            before, whole = passed[steps - 1], passed[steps]
-        self.planned = self.clock.now + before
-        self.clock.pass_s(whole)
-        self.inside.ticks += steps
+            left, ahead = self.arrivals[0][0] - clock.now, self.scheduler.plans_ahead
+            steps, before, whole = prices.until_s(active, context, steps, left, ahead)
+        self.planned = clock.now + before
+        clock.pass_s(whole)
+        inside.ticks += steps
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""

@@ -159,7 +159,8 @@ class Queue:
         if budget <= 0:
             return False
         context, after = beside * (whole - 1 + self.ticks) - self.until, self.ticks + (beside > 0)
-        spare = room - rules.keeps_for_running * self._to_come() if rules.keeps_for_running else room
+        to_come = self.until - beside * self.ticks + (whole - begun if begun else 0)
+        spare = room - rules.keeps_for_running * to_come
         chunks: list[Chunk] = []
         if begun:
             new = min(begun - self.cached, budget)
@@ -179,11 +180,6 @@ class Queue:
                 self.first.append((self.clock.turn, reached - self.started))
                 self.started = reached
         return bool(chunks)
-
-    def _to_come(self) -> int:
-        """Response tokens that those inside still have to make."""
-        begun = self.load.input_tokens + self.load.output_tokens - self.begun if self.begun else 0
-        return begun + self.until - len(self.running) * self.ticks
 
     def _start(self, end: int, count: int) -> None:
         """So many decode from now on, and end then."""

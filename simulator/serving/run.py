@@ -28,15 +28,17 @@ Chunk = tuple[int, int]
 class StepPrices(Protocol):
     """Prices of one engine on one layout, in seconds."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = ...) -> list[float]:
-        """At most ``steps`` decode steps in a row, one by one; none after the one that begins ``within_s`` later.
-
-        The first reads ``context_tokens``, each next one ``active`` more.
-        """
+    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
+        """So many decode steps in a row; the first reads ``context_tokens``, each next one ``active`` more."""
         ...
 
-    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
-        """Such steps together."""
+    def until_s(
+        self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
+    ) -> tuple[int, float, float]:
+        """As many of such steps as it takes until ``within_s`` are over, or until a step has ``begun`` that late.
+
+        How many, one at least; how long they take without the last; and how long with it.
+        """
         ...
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:

@@ -75,10 +75,6 @@ class StepTables:
         return [*self._every_linear.tolist()]
 
     @cached_property
-    def _copy(self) -> list[float]:
-        return [*self._every_copy.tolist()]
-
-    @cached_property
     def _head(self) -> list[float]:
         return [*self._every_head.tolist()]
 
@@ -114,24 +110,31 @@ class StepTables:
     def _sequences(self) -> list[float]:
         return [*map(float, self.sequences)]
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = math.inf) -> list[float]:
+    def until_s(
+        self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
+    ) -> tuple[int, float, float]:
         """See ``StepPrices``."""
         row, fixed, host = self._decoding(active)
-        share, least, mean = 1.0 / self.given, self.decode_floor_s, context_tokens / active
-        overlaps, times, end, passed = self.host_overlaps, list[float](), -1.0, 0.0
-        for _ in range(steps):
+        share, least, mean, overlaps = (
+            1.0 / self.given,
+            self.decode_floor_s,
+            context_tokens / active,
+            self.host_overlaps,
+        )
+        count, end, before, passed = 0, -1.0, 0.0, 0.0
+        while count < steps:
             if mean > end:  # a cell of the table, in which attention grows by as much a token
                 start, end, here, slope = self._cell(row, mean)
                 here += fixed
             gpu = here + slope * (mean - start)
             gpu = gpu if gpu > least else least
-            whole = (gpu if gpu > host else host) if overlaps else gpu + host
-            times.append(whole * share)
-            if passed >= within_s:
+            before = passed
+            passed += (gpu if gpu > host else host) * share if overlaps else (gpu + host) * share
+            count += 1
+            if (before if begun else passed) >= within_s:
                 break
-            passed += times[-1]
             mean += 1.0
-        return times
+        return count, before, passed
 
     def _cell(self, row: list[float], mean: float) -> tuple[float, float, float, float]:
         """Where the contexts around ``mean`` begin and end, seconds of ``row`` at the begin, and more for each token.
@@ -180,7 +183,7 @@ class StepTables:
         if self.given == 1.0 or not active:
             return step
         # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
-        return step - (self.given - 1.0) * self.decode_steps_s(active, context_tokens, 1)[0]
+        return step - (self.given - 1.0) * self.stretch_s(active, context_tokens, 1)
 
     def _fixed_s(self, rows: int, heads: int) -> float:
         """All layers without attention, and the head."""
@@ -200,8 +203,9 @@ class StepTables:
         hands = [chunks[i :: self.copies] for i in range(min(self.copies, len(chunks)))]
         fullest = max(hands, key=lambda hand: sum(new for new, _ in hand))
         as_full = active + self.copies * sum(new for new, _ in fullest)
-        last = len(self._copy) - 1
-        return self.copies * self._prompts_s(fullest) + self._copy[min(as_full, last)] - self._copy[min(rows, last)]
+        last = len(self._every_copy) - 1
+        beyond = float(self._every_copy[min(as_full, last)] - self._every_copy[min(rows, last)])
+        return self.copies * self._prompts_s(fullest) + beyond
 
     def _with_host(self, gpu: float, sequences: int) -> float:
         host = self._host_s(sequences)

@@ -1,6 +1,8 @@
 """What the quick loops are held beside: every request and every step on its own, with prices that any slip shows in."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -11,11 +13,18 @@ from simulator.serving.run import Load, Scheduler
 class LinearPrices:
     """Prices that any slip shows in: each size has a rate of its own."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = np.inf) -> list[float]:
+    def decode_steps_s(self, active: int, context_tokens: int, steps: int) -> list[float]:
         return [1.0 + 0.01 * active + 1e-4 * (context_tokens + active * i) for i in range(steps)]
 
     def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
         return sum(self.decode_steps_s(active, context_tokens, steps))
+
+    def until_s(
+        self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
+    ) -> tuple[int, float, float]:
+        passed = [0.0, *accumulate(self.decode_steps_s(active, context_tokens, steps))]
+        steps = max(1, min(steps, bisect_left(passed, within_s) + begun))
+        return steps, passed[steps - 1], passed[steps]
 
     def stretches_s(self, active: np.ndarray, context_tokens: np.ndarray, steps: np.ndarray) -> np.ndarray:
         return np.asarray([self.stretch_s(*one) for one in zip(active, context_tokens, steps, strict=True)])
