@@ -106,10 +106,6 @@ class StepTables:
     def _contexts(self) -> list[float]:
         return [*map(float, self.contexts)]
 
-    @cached_property
-    def _sequences(self) -> list[float]:
-        return [*map(float, self.sequences)]
-
     def until_s(
         self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
     ) -> tuple[int, float, float]:
@@ -226,10 +222,10 @@ class StepTables:
 
     def _between(self, active: int) -> tuple[int, int, float]:
         """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
-        sequences = self._sequences
-        high = min(max(bisect_left(sequences, active), 1), len(sequences) - 1)
-        low = sequences[high - 1]
-        return high - 1, high, (active - low) / (sequences[high] - low)
+        sequences = self.sequences
+        high = min(max(int(sequences.searchsorted(active)), 1), len(sequences) - 1)
+        low = float(sequences[high - 1])
+        return high - 1, high, (active - low) / (float(sequences[high]) - low)
 
 
 def sum_of_steps(first: float, slope: float, count: int, least: float) -> float:
