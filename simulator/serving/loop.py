@@ -7,39 +7,43 @@ or an arrival. Once all requests have arrived nothing depends on the time any mo
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simulator.serving.queue import Queue, is_queue
 from simulator.serving.requests import Clock, Group
 from simulator.serving.run import Served, check
 from simulator.serving.sequences import Sequences
 
 if TYPE_CHECKING:
-    from profiles.records import Floats
+    from profiles.records import Floats, Ints
     from simulator.serving.run import Chunk, Load, Scheduler, StepPrices
 
 
 def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
     """Run ``load`` to its end; raises as ``serving.run.check``."""
     check(scheduler, load)
-    inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
-    loop = _Loop(scheduler, load, prices, load.lengths(), Clock(prices), inside)
+    clock, lengths = Clock(prices), load.lengths()
+    loop: Queue | _Loop
+    if is_queue(scheduler, load):
+        loop = Queue(scheduler, load, clock)
+    else:
+        inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
+        loop = _Loop(scheduler, load, prices, lengths, clock, inside)
     loop.run()
-    times = loop.clock.times()
+    times = clock.times()
     kept = _latencies(loop.done, times)[load.warm_up :]
     (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
-    tokens, duration = sum(response for _, response in loop.lengths), float(times[-1])
-    return Served(ttft, tpot, ttft_median, tpot_median, tokens / duration, duration, inside.evictions)
+    tokens, duration = sum(response for _, response in lengths), float(times[-1])
+    return Served(ttft, tpot, ttft_median, tpot_median, tokens / duration, duration, loop.evictions)
 
 
-def _latencies(done: list[tuple[int, int, int, int, int]], times: Floats) -> Floats:
+def _latencies(done: Ints, times: Floats) -> Floats:
     """Time to the first token and per token after it, shape ``[requests, 2]``, in the order in which they ended."""
-    sent, first, end, response, count = np.asarray(done).T
+    sent, first, end, response, count = done.T
     began = times[first]
     both = np.stack([began - times[sent], (times[end] - began) / np.maximum(response - 1, 1)], axis=1)
     return np.asarray(np.repeat(both, count, axis=0), dtype=np.float64)
@@ -60,25 +64,26 @@ class _Loop:
     sent: int = 0
     ended: int = 0
     arrivals: deque[tuple[float, Group]] = field(default_factory=deque)
-    done: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    over: list[int] = field(default_factory=list)
 
     def run(self) -> None:
         mixes, all_requests, inside = self.scheduler.mixes, self.load.num_requests, self.inside
         waiting, ends, each = inside.waiting, inside.ends, inside.each
+        arrivals, clock, ahead = self.arrivals, self.clock, self.scheduler.plans_ahead
         self._send(min(self.load.concurrency, all_requests))
         while self.ended < all_requests:
-            if self.arrivals:
+            if arrivals and arrivals[0][0] <= (self.planned if ahead else clock.now):
                 self._arrive()
             room = inside.room
             evicted = mixes and room < inside.decoding
             if evicted:
-                inside.make_room()
+                room = inside.make_room()
             # Planning costs more than to see that the cache does not hold the first that waits.
             fits = not evicted and waiting and waiting[0].prompt + waiting[0].made + each <= room
             if (fits or inside.partial) and self._prefill(evicted):
                 pass
             elif inside.decoding:
-                self._decode()
+                self._decode(room)
             else:
                 self.clock.pass_s(self.arrivals[0][0] - self.clock.now)
                 self.planned = self.clock.now
@@ -86,9 +91,14 @@ class _Loop:
                 self._finish()
 
     @property
-    def _timed(self) -> bool:
-        """Whether something depends on the time: a request that is on its way, or yet to be sent."""
-        return bool(self.arrivals) or self.sent < self.load.num_requests
+    def done(self) -> Ints:
+        """Turns at which requests were sent, began and ended, their response and count, shape ``[groups, 5]``."""
+        return np.fromiter(self.over, np.int64).reshape(-1, 5)
+
+    @property
+    def evictions(self) -> int:
+        """Requests evicted so far."""
+        return self.inside.evictions
 
     def _send(self, count: int) -> None:
         """The client sends the next requests; the front end takes each when it is done with those before."""
@@ -130,7 +140,7 @@ class _Loop:
             return False
         self.planned = clock.now
         heads = beside + sum([group.count for group in completed])
-        if self._timed:
+        if self.arrivals or self.sent < self.load.num_requests:
             clock.pass_s(self.prices.mixed_step_s(beside, context, chunks, heads))
         else:
             clock.mixed_later(beside, context, chunks, heads)
@@ -179,32 +189,32 @@ class _Loop:
             free -= taken * count
             slots -= count
 
-    def _decode(self) -> None:
+    def _decode(self, room: int) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
-        if self._timed:
-            self._decode_timed(self.inside.decode_steps())
-        else:
-            self.inside.decode_on(self.clock, self.scheduler.mixes)
-
-    def _decode_timed(self, steps: int) -> None:
-        """Let time pass by at most so many decode steps, and by no more than until the next arrival is seen."""
-        active, context, prices = self.inside.decoding, self.inside.context, self.prices
-        if not self.arrivals or self.inside.waiting:
+        inside, clock, prices = self.inside, self.clock, self.prices
+        if not self.arrivals and self.sent == self.load.num_requests:
+            inside.decode_on(clock, room, self.scheduler.mixes)
+            return
+        steps = inside.decode_steps(room)
+        active, context, before = inside.decoding, inside.context, 0.0
+        if not self.arrivals:  # and those sent when it is over are not seen before
+            whole = prices.stretch_s(active, context, steps)
+        elif inside.waiting:
             before = prices.stretch_s(active, context, steps - 1)
-            whole = before + prices.decode_steps_s(active, context + active * (steps - 1), 1)[0]
+            whole = before + prices.stretch_s(active, context + active * (steps - 1), 1)
         else:
-            left = self.arrivals[0][0] - self.clock.now
-            passed = [0.0, *accumulate(prices.decode_steps_s(active, context, steps, left))]
-            steps = max(1, min(len(passed) - 1, bisect_left(passed, left) + int(self.scheduler.plans_ahead)))
-            before, whole = passed[steps - 1], passed[steps]
-        self.planned = self.clock.now + before
-        self.clock.pass_s(whole)
-        self.inside.ticks += steps
+            left, ahead = self.arrivals[0][0] - clock.now, self.scheduler.plans_ahead
+            steps, before, whole = prices.until_s(active, context, steps, left, ahead)
+        self.planned = clock.now + before
+        clock.pass_s(whole)
+        inside.ticks += steps
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""
+        before, turn = self.ended, self.clock.turn
         for group in self.inside.ended():
-            self.done.append((group.sent, group.first, self.clock.turn, group.response, group.count))
+            self.over += (group.sent, group.first, turn, group.response, group.count)
             self.ended += group.count
-            if self.sent < self.load.num_requests:
-                self._send(min(group.count, self.load.num_requests - self.sent))
+        left = self.load.num_requests - self.sent
+        if left:
+            self._send(min(self.ended - before, left))

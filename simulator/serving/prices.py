@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,18 +14,6 @@ if TYPE_CHECKING:
 
 class TabulatedPrices(StepTables):
     """``StepPrices`` of one engine on one layout."""
-
-    @cached_property
-    def _linear_array(self) -> Floats:
-        return np.asarray(self._linear)
-
-    @cached_property
-    def _head_array(self) -> Floats:
-        return np.asarray(self._head)
-
-    @cached_property
-    def _prefill_array(self) -> Floats:
-        return np.asarray(self._prefill)
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
         """See ``StepPrices``; as ``stretch_s``, all cells of all stretches at once."""
@@ -74,14 +61,13 @@ class TabulatedPrices(StepTables):
         active, context, heads, prompts = steps.T
         new, past = chunks.T
         begins = np.cumsum(prompts) - prompts
-        if self.copies > 1:
-            parts = zip(steps.tolist(), np.split(chunks, begins[1:]), strict=True)
-            each = [self.mixed_step_s(step[0], step[1], part.tolist(), step[2]) for step, part in parts]
-            return np.asarray(each)
-        drafted = active * (self.checked - 1)
-        rows = active + drafted + np.add.reduceat(new, begins)
-        prefill, beside = self._prefill_array, np.flatnonzero(active)
-        gpu = self._fixed_many_s(rows, heads + drafted) + np.add.reduceat(prefill[past + new] - prefill[past], begins)
+        checked, beside = active * self.checked, np.flatnonzero(active)
+        taken = self._every_prefill[past + new] - self._every_prefill[past]
+        gpu = self._fixed_many_s(checked + np.add.reduceat(new, begins), heads + checked - active)
+        if self.copies == 1:
+            gpu += np.add.reduceat(taken, begins)
+        else:
+            gpu += self._fullest_copies_s(checked, prompts, new, taken)
         gpu[beside] += self._attention_s(active[beside], context[beside] / active[beside], np.arange(len(beside)))
         gpu, host = np.maximum(gpu, self.prefill_floor_s), self._host_many_s(active + prompts)
         whole = np.maximum(gpu, host) if self.host_overlaps else gpu + host
@@ -90,8 +76,21 @@ class TabulatedPrices(StepTables):
             whole[beside] -= (self.given - 1.0) * once
         return np.asarray(whole, dtype=np.float64)
 
+    def _fullest_copies_s(self, active: Ints, prompts: Ints, new: Ints, taken: Floats) -> Floats:
+        """``_fullest_copy_s`` of steps with so many ``prompts``, each of ``new`` tokens and ``taken`` seconds."""
+        copies, steps, table = self.copies, np.arange(len(prompts)), self._every_copy
+        step = np.repeat(steps, prompts)
+        place = np.arange(len(new)) - (np.cumsum(prompts) - prompts)[step]
+        hand, shape = step * copies + place % copies, (len(prompts), copies)
+        tokens = np.bincount(hand, new, copies * len(prompts)).astype(np.int64).reshape(shape)
+        seconds = np.bincount(hand, taken, copies * len(prompts)).reshape(shape)
+        fullest, last = tokens.argmax(axis=1), len(table) - 1
+        as_full = table[np.minimum(active + copies * tokens[steps, fullest], last)]
+        even = table[np.minimum(active + tokens.sum(axis=1), last)]
+        return np.asarray(copies * seconds[steps, fullest] + as_full - even, dtype=np.float64)
+
     def _fixed_many_s(self, rows: Ints, heads: Ints) -> Floats:
-        linear, head = self._linear_array, self._head_array
+        linear, head = self._every_linear, self._every_head
         fixed = linear[np.minimum(rows, len(linear) - 1)] + head[np.minimum(heads, len(head) - 1)]
         return np.asarray(fixed, dtype=np.float64)
 

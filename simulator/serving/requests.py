@@ -48,27 +48,28 @@ class Group:
 class Clock:
     """Time of a run. ``turn`` counts what has happened; ``now`` is its time, as long as every turn gets a price.
 
-    Turns that nobody waits for are only written down (``later``, ``mixed_later``) and priced all together.
+    Turns that nobody waits for any more are only written down (``later``, ``mixed_later``) and priced all together. All
+    lists are flat, which is cheap to fill and to read.
     """
 
     prices: StepPrices
     now: float = 0.0
     turn: int = 0
-    passed: list[tuple[int, float]] = field(default_factory=list)
-    stretches: list[int] = field(default_factory=list)  # flat, which is cheap: turn, active, context, steps
-    mixed: list[int] = field(default_factory=list)  # flat too: turn, active, context, sampled, prompts
+    passed: list[float] = field(default_factory=list)  # the first turns
+    mixed: list[int] = field(default_factory=list)  # turn, active, context, sampled, prompts
+    stretches: list[int] = field(default_factory=list)  # active, context, steps: the other turns
     chunks: list[Chunk] = field(default_factory=list)
 
     def pass_s(self, seconds: float) -> None:
         """Something that takes so long."""
         self.now += seconds
-        self.passed.append((self.turn, seconds))
+        self.passed.append(seconds)
         self.turn += 1
 
-    def later(self, active: int, context: int, steps: int) -> None:
-        """A stretch of decode steps, as of ``StepPrices.stretches_s``."""
-        self.stretches += (self.turn, active, context, steps)
-        self.turn += 1
+    def later(self, stretches: list[int]) -> None:
+        """Stretches of decode steps, active, context and steps of each, as of ``StepPrices.stretches_s``."""
+        self.stretches += stretches
+        self.turn += len(stretches) // 3
 
     def mixed_later(self, active: int, context: int, chunks: list[Chunk], heads: int) -> None:
         """A step with prefill, as of ``StepPrices.mixed_step_s``."""
@@ -78,15 +79,14 @@ class Clock:
 
     def times(self) -> Floats:
         """Time after so many turns, from 0 on."""
-        taken = np.zeros(self.turn + 1)
-        if self.passed:
-            turns, seconds = zip(*self.passed, strict=True)
-            taken[np.asarray(turns) + 1] = seconds
+        taken, rest = np.zeros(self.turn + 1), np.arange(self.turn + 1) > len(self.passed)
+        taken[1 : len(self.passed) + 1] = self.passed
         if self.mixed:
-            mixed = np.asarray(self.mixed).reshape(-1, 5)
+            mixed = np.fromiter(self.mixed, np.int64).reshape(-1, 5)
             chunks = np.fromiter(chain.from_iterable(self.chunks), np.int64).reshape(-1, 2)
             taken[mixed[:, 0] + 1] = self.prices.mixed_steps_s(mixed[:, 1:], chunks)
+            rest[mixed[:, 0] + 1] = False
         if self.stretches:
-            stretches = np.asarray(self.stretches).reshape(-1, 4)
-            taken[stretches[:, 0] + 1] = self.prices.stretches_s(*stretches[:, 1:].T)
+            stretches = np.fromiter(self.stretches, np.int64).reshape(-1, 3)
+            taken[rest] = self.prices.stretches_s(*stretches.T)
         return np.cumsum(taken)

@@ -7,7 +7,6 @@ throughput: as many in flight as there are requests), and one fixed batch (as ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -29,15 +28,17 @@ Chunk = tuple[int, int]
 class StepPrices(Protocol):
     """Prices of one engine on one layout, in seconds."""
 
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = ...) -> list[float]:
-        """At most ``steps`` decode steps in a row, one by one; none after the one that begins ``within_s`` later.
-
-        The first reads ``context_tokens``, each next one ``active`` more.
-        """
+    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
+        """So many decode steps in a row; the first reads ``context_tokens``, each next one ``active`` more."""
         ...
 
-    def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
-        """Such steps together."""
+    def until_s(
+        self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
+    ) -> tuple[int, float, float]:
+        """As many of such steps as it takes until ``within_s`` are over, or until a step has ``begun`` that late.
+
+        How many, one at least; how long they take without the last; and how long with it.
+        """
         ...
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
@@ -57,7 +58,7 @@ class StepPrices(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scheduler:
     """The rules of an engine's scheduler.
 
@@ -91,13 +92,13 @@ class Scheduler:
     copies: int = 1
     tokens_of_a_sequence: int = 0
 
-    @cached_property
+    @property
     def longest_chunk(self) -> int:
         """Tokens of one prompt in a step, where it may be cut."""
         return self.token_budget // self.copies
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Load:
     """What clients send: ``num_requests``, at most ``concurrency`` of them in flight at once.
 

@@ -94,26 +94,30 @@ class Sequences:
             self.until += count * end
             heappush(ends, (end, group.order, group))
 
-    def decode_on(self, clock: Clock, over: bool) -> None:
+    def decode_on(self, clock: Clock, room: int, over: bool) -> None:
         """Decode until a sequence ends or the cache is full, or ``over`` a full cache: no arrival, no clock."""
-        ends, room, decoding, ticks = self.ends, self.make_room(), self.decoding, self.ticks
+        room = room if room >= self.decoding else self.make_room()
+        ends, decoding, ticks, stretches = self.ends, self.decoding, self.ticks, list[int]()
         while True:
             steps = ends[0][0] - ticks
             if steps * decoding > room:
                 steps = room // decoding
-            clock.later(decoding, self.read + decoding * ticks, steps)
+            stretches += (decoding, self.read + decoding * ticks, steps)
             self.ticks = ticks = ticks + steps
             if ends[0][0] <= ticks or self.partial or not over:
+                clock.later(stretches)
                 return
             room -= steps * decoding
             while room < decoding:
                 room += self.evict()
                 decoding = self.decoding
 
-    def decode_steps(self) -> int:
+    def decode_steps(self, room: int) -> int:
         """Steps until a sequence ends or the cache is full; what does not fit the next one is evicted first."""
-        room = self.make_room()
-        return min(self.ends[0][0] - self.ticks, room // self.decoding)
+        if room < self.decoding:
+            room = self.make_room()
+        steps = self.ends[0][0] - self.ticks
+        return steps if steps * self.decoding <= room else room // self.decoding
 
     def make_room(self) -> int:
         """Evict the newest requests until the next decode step fits; the room that there is then."""

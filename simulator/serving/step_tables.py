@@ -64,59 +64,73 @@ class StepTables:
     host_s_per_sequence: float
     decode_floor_s: float
     prefill_floor_s: float
-    host_overlaps: bool = False
-    copies: int = 1
-    checked: int = 1
-    given: float = 1.0
+    host_overlaps: bool
+    copies: int
+    checked: int
+    given: float
 
     # A step looks four of them up, which an index does ten times faster than an interpolation.
     @cached_property
     def _linear(self) -> list[float]:
-        return _dense(self.tokens, self.linear_s)
-
-    @cached_property
-    def _copy(self) -> list[float]:
-        return _dense(self.tokens, self.copy_s)
+        return [*self._every_linear.tolist()]
 
     @cached_property
     def _head(self) -> list[float]:
-        return _dense(self.heads, self.head_s)
+        return [*self._every_head.tolist()]
 
     @cached_property
     def _prefill(self) -> list[float]:
+        return [*self._every_prefill.tolist()]
+
+    @cached_property
+    def _every_linear(self) -> Floats:
+        return _dense(self.tokens, self.linear_s)
+
+    @cached_property
+    def _every_copy(self) -> Floats:
+        return _dense(self.tokens, self.copy_s)
+
+    @cached_property
+    def _every_head(self) -> Floats:
+        return _dense(self.heads, self.head_s)
+
+    @cached_property
+    def _every_prefill(self) -> Floats:
         return _dense(self.lengths, self.prefill_s)
 
     @cached_property
-    def _rows(self) -> dict[int, tuple[Floats, list[float]]]:
+    def _decodes(self) -> dict[int, tuple[list[float], float, float]]:
         return {}
 
     @cached_property
     def _contexts(self) -> list[float]:
         return [*map(float, self.contexts)]
 
-    @cached_property
-    def _sequences(self) -> list[float]:
-        return [*map(float, self.sequences)]
-
-    def decode_steps_s(self, active: int, context_tokens: int, steps: int, within_s: float = math.inf) -> list[float]:
+    def until_s(
+        self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
+    ) -> tuple[int, float, float]:
         """See ``StepPrices``."""
-        rows, share = active * self.checked, 1.0 / self.given
-        fixed, host, least = self._fixed_s(rows, rows), self._host_s(active), self.decode_floor_s
-        row, mean = self._row(active)[1], context_tokens / active
-        overlaps, times, end, passed = self.host_overlaps, list[float](), -1.0, 0.0
-        for _ in range(steps):
+        row, fixed, host = self._decoding(active)
+        share, least, mean, overlaps = (
+            1.0 / self.given,
+            self.decode_floor_s,
+            context_tokens / active,
+            self.host_overlaps,
+        )
+        count, end, before, passed = 0, -1.0, 0.0, 0.0
+        while count < steps:
             if mean > end:  # a cell of the table, in which attention grows by as much a token
                 start, end, here, slope = self._cell(row, mean)
                 here += fixed
             gpu = here + slope * (mean - start)
             gpu = gpu if gpu > least else least
-            whole = (gpu if gpu > host else host) if overlaps else gpu + host
-            times.append(whole * share)
-            if passed >= within_s:
+            before = passed
+            passed += (gpu if gpu > host else host) * share if overlaps else (gpu + host) * share
+            count += 1
+            if (before if begun else passed) >= within_s:
                 break
-            passed += times[-1]
             mean += 1.0
-        return times
+        return count, before, passed
 
     def _cell(self, row: list[float], mean: float) -> tuple[float, float, float, float]:
         """Where the contexts around ``mean`` begin and end, seconds of ``row`` at the begin, and more for each token.
@@ -134,14 +148,19 @@ class StepTables:
 
     def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
         """See ``StepPrices``; cell by cell of the table, in each of which steps grow by as much a token."""
-        rows, host = active * self.checked, self._host_s(active)
-        fixed, row, mean = self._fixed_s(rows, rows), self._row(active)[1], context_tokens / active
-        least = max(self.decode_floor_s, host) if self.host_overlaps else self.decode_floor_s
+        row, fixed, host = self._decoding(active)
+        mean, least = context_tokens / active, self.decode_floor_s
+        if self.host_overlaps and host > least:
+            least = host
         whole, left = 0.0 if self.host_overlaps else host * steps, steps
         while left:
             start, end, here, slope = self._cell(row, mean)
             count = left if left <= end - mean else min(left, int(end - mean) + 1)
-            whole += sum_of_steps(fixed + here + slope * (mean - start), slope, count, least)
+            first = fixed + here + slope * (mean - start)
+            if first >= least and slope >= 0.0:
+                whole += count * (first + first + slope * (count - 1)) / 2.0
+            else:
+                whole += sum_of_steps(first, slope, count, least)
             mean += count
             left -= count
         return whole / self.given
@@ -153,14 +172,14 @@ class StepTables:
         gpu = self._fixed_s(rows, heads + checked - active)
         if active:
             mean = context_tokens / active
-            start, _, here, slope = self._cell(self._row(active)[1], mean)
+            start, _, here, slope = self._cell(self._decoding(active)[0], mean)
             gpu += here + slope * (mean - start)
         gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(checked, rows, chunks)
         step = self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
         if self.given == 1.0 or not active:
             return step
         # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
-        return step - (self.given - 1.0) * self.decode_steps_s(active, context_tokens, 1)[0]
+        return step - (self.given - 1.0) * self.stretch_s(active, context_tokens, 1)
 
     def _fixed_s(self, rows: int, heads: int) -> float:
         """All layers without attention, and the head."""
@@ -180,8 +199,9 @@ class StepTables:
         hands = [chunks[i :: self.copies] for i in range(min(self.copies, len(chunks)))]
         fullest = max(hands, key=lambda hand: sum(new for new, _ in hand))
         as_full = active + self.copies * sum(new for new, _ in fullest)
-        last = len(self._copy) - 1
-        return self.copies * self._prompts_s(fullest) + self._copy[min(as_full, last)] - self._copy[min(rows, last)]
+        last = len(self._every_copy) - 1
+        beyond = float(self._every_copy[min(as_full, last)] - self._every_copy[min(rows, last)])
+        return self.copies * self._prompts_s(fullest) + beyond
 
     def _with_host(self, gpu: float, sequences: int) -> float:
         host = self._host_s(sequences)
@@ -190,20 +210,22 @@ class StepTables:
     def _host_s(self, sequences: int) -> float:
         return self.host_s + self.host_s_per_sequence * sequences
 
-    def _row(self, active: int) -> tuple[Floats, list[float]]:
-        """Attention over the contexts at ``active`` sequences, shape ``[K]``: linear between two grid rows."""
-        if active not in self._rows:
+    def _decoding(self, active: int) -> tuple[list[float], float, float]:
+        """Of steps with so many decodes: attention over the contexts, all else that the GPU does, and the host."""
+        known = self._decodes
+        if active not in known:
             low, high, weight = self._between(active)
             row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
-            self._rows[active] = row, row.tolist()
-        return self._rows[active]
+            rows = active * self.checked
+            known[active] = row.tolist(), self._fixed_s(rows, rows), self._host_s(active)
+        return known[active]
 
     def _between(self, active: int) -> tuple[int, int, float]:
         """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
-        sequences = self._sequences
-        high = min(max(bisect_left(sequences, active), 1), len(sequences) - 1)
-        low = sequences[high - 1]
-        return high - 1, high, (active - low) / (sequences[high] - low)
+        sequences = self.sequences
+        high = min(max(int(sequences.searchsorted(active)), 1), len(sequences) - 1)
+        low = float(sequences[high - 1])
+        return high - 1, high, (active - low) / (float(sequences[high]) - low)
 
 
 def sum_of_steps(first: float, slope: float, count: int, least: float) -> float:
@@ -220,9 +242,6 @@ def sum_of_steps(first: float, slope: float, count: int, least: float) -> float:
     return before * (first + turn - slope) / 2.0 + (count - before) * least
 
 
-def _dense(sizes: Floats, seconds: Floats) -> list[float]:
+def _dense(sizes: Floats, seconds: Floats) -> Floats:
     """Seconds of every whole size from 0 to the largest."""
-    dense: list[float] = np.interp(
-        np.arange(sizes[-1] + 1), sizes, seconds
-    ).tolist()  # ten times faster than one by one
-    return dense
+    return np.interp(np.arange(sizes[-1] + 1), sizes, seconds)

@@ -1,6 +1,7 @@
 """Protects serving on a profiled engine: tables against direct prices, the cache, and a published row per engine."""
 
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -36,12 +37,9 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
             one = np.asarray([[float(active)]])
             direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
             direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
-            assert prices.decode_steps_s(active, active * context, 1)[0] == pytest.approx(direct, rel=0.02)
+            assert prices.stretch_s(active, active * context, 1) == pytest.approx(direct, rel=0.02)
             for steps in (1, 2, 40, 900):  # as many as lie in several cells of the grid, and beyond its end
-                times = prices.decode_steps_s(active, active * context, steps)
-                assert times == pytest.approx(
-                    [prices.decode_steps_s(active, active * (context + i), 1)[0] for i in range(steps)], rel=1e-12
-                )
+                times = [prices.stretch_s(active, active * (context + i), 1) for i in range(steps)]
                 assert prices.stretch_s(active, active * context, steps) == pytest.approx(sum(times), rel=1e-12)
                 together = prices.stretches_s(*(np.asarray([n, n]) for n in (active, active * context, steps)))
                 assert together == pytest.approx(sum(times), rel=1e-12)
@@ -57,7 +55,7 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
         one = np.asarray([[float(active)]])
         direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
         direct -= active * facts.generation.rollout_s_per_sequence
-        steps = prices.decode_steps_s(active, active * context, 3)
+        steps = [prices.stretch_s(active, active * (context + i), 1) for i in range(3)]
         assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
         assert prices.stretch_s(active, active * context, 3) == pytest.approx(sum(steps))
         alone = prices.mixed_step_s(0, 0, [(512, 0)], 1)
@@ -102,7 +100,7 @@ def test_drafts_help_few_clients_more_than_many() -> None:
 def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:
     facts = make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12")
     prices = tabulate(facts, QWEN, GenerationLayouts.of([layout(4)]), "bf16", 4096, 4096)
-    alone = prices.decode_steps_s(16, 16 * 500, 1)[0] + prices.mixed_step_s(0, 0, [(64, 0)], 1)
+    alone = prices.stretch_s(16, 16 * 500, 1) + prices.mixed_step_s(0, 0, [(64, 0)], 1)
     together = prices.mixed_step_s(16, 16 * 500, [(64, 0)], 17)
     assert together < 0.75 * alone
     pieces = sum(prices.mixed_step_s(0, 0, [(1024, past)], 1) for past in (0, 1024, 2048, 3072))
@@ -186,13 +184,25 @@ def test_a_stretch_is_the_sum_of_its_steps(slope: float, least: float) -> None:
     decode = np.asarray([[1.0, 1.0 + 7.0 * slope]] * 2)
     prices = TabulatedPrices(
         *(flat, flat, flat, np.asarray([1.0, 2.0]), contexts, decode, flat, flat, flat, flat),
-        *(0.25, 0.0, least, 0.0),
+        *(0.25, 0.0, least, 0.0, False, 1, 1, 1.0),
     )
     for of in (prices, replace(prices, host_overlaps=True, host_s=1.02)):
         for context in (1, 3, 8, 9):
             for steps in (1, 2, 5, 30):
-                times = [of.decode_steps_s(1, context + i, 1)[0] for i in range(steps)]
-                assert of.decode_steps_s(1, context, steps) == pytest.approx(times)
+                times = [of.stretch_s(1, context + i, 1) for i in range(steps)]
                 assert of.stretch_s(1, context, steps) == pytest.approx(sum(times))
                 many = of.stretches_s(*(np.asarray([n, n]) for n in (1, context, steps)))
                 assert many == pytest.approx([sum(times)] * 2)
+                for begun in (True, False):
+                    for within in (-1.0, 0.0, times[0] / 2, times[0] * 1.5, sum(times) * 0.7, sum(times) * 2):
+                        assert of.until_s(1, context, steps, within, begun) == pytest.approx(
+                            until(times, within, begun)
+                        )
+
+
+def until(times: list[float], within: float, begun: bool) -> tuple[int, float, float]:
+    """Steps until so much time is over, or until one has begun that late."""
+    ends = [0.0, *accumulate(times)]
+    seen = ends[:-1] if begun else ends[1:]
+    count = next((i + 1 for i, at in enumerate(seen) if at >= within), len(times))
+    return count, ends[count - 1], ends[count]
