@@ -246,7 +246,7 @@ class Profiler:
         shared = self.request.has_neighbours
         for key in dispatch_keys(self.request.launchers, samples, cores_are_shared=shared):
             known = all(self.journal.has(ROWS, {**key, "part": part}) for part in PARTS)
-            if known or (self._late() and key["ranks"] != 1):
+            if known or not self._has(int(key["ranks"])) or (self._late() and key["ranks"] != 1):
                 continue  # one rank of each launcher in any case: 0 s between calls is no price
             try:
                 found, memory = measure_dispatch(key, iterations)
@@ -257,12 +257,15 @@ class Profiler:
                     self.journal.add_failure(ROWS, {**key, "part": part}, str(error))
             self.report(self._part, f"an empty iteration, {', '.join(f'{n} {v}' for n, v in key.items())}")
 
+    def _has(self, ranks: int) -> bool:
+        """Whether so many ranks have a device each; ranks of a CPU share its cores."""
+        return self.device.type != "cuda" or torch.cuda.device_count() >= ranks
+
     def _parallel(self) -> None:
         """Two ranks at once, on GPUs where there are two; of ranks that share cores ``_host_contention`` says it."""
         from executor.profiling.parallel_step import CALLS, measure_parallel
 
-        alone = self.device.type == "cuda" and torch.cuda.device_count() < 2
-        if "ray" not in self.request.launchers or self.request.has_neighbours or alone:
+        if "ray" not in self.request.launchers or self.request.has_neighbours or not self._has(2):
             return
         for i, probe in enumerate(parallel_probes(self.request)):
             keys = [{**probe.key(self.request.dtype, call), "ranks": 2} for call in CALLS]

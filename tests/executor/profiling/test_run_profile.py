@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from executor.profiling import timing
+from executor.profiling import dispatch, timing
 from executor.profiling.attention import decode_case, prefill_case, training_case
 from executor.profiling.cases import Case
 from executor.profiling.collectives import GLOO_KINDS, measure_collectives
@@ -120,6 +120,19 @@ def test_what_no_price_can_do_without_is_measured_without_time_for_it(tmp_path: 
         dispatch = {(row["launcher"], row["ranks"]) for row in journal.of("dispatch") if not row["error"]}
     assert sizes == {(kind, size) for kind in GLOO_KINDS for size in (16, 1 << 24)}
     assert dispatch == {("local", 1), ("ray", 1)}
+
+
+def test_nothing_is_measured_for_gpus_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One GPU: no plan of more ranks runs there, so none is asked for and none fails."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(dispatch, "measure_dispatch", lambda key, iterations: asked.append(key) or ({}, 0))
+    with Journal(tmp_path / "j", HEADER) as journal:
+        profiler = Profiler(request(device="cuda", parts=()), journal, lambda p, w: None)
+        profiler._deadline_s = float("inf")  # noqa: SLF001
+        profiler._dispatch()  # noqa: SLF001
+        profiler._parallel()  # noqa: SLF001
+    assert {(key["launcher"], key["ranks"]) for key in asked} == {("local", 1), ("ray", 1)}
 
 
 def test_a_failed_measurement_is_a_row_and_the_profile_goes_on(tmp_path: Path) -> None:
