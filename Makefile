@@ -73,7 +73,7 @@ parity: $(VENV)/.dev
 ci: export MYPY_CACHE_DIR := /dev/null
 ci: $(VENV)/.dev
 	$(MAKE) -j2 --output-sync=target thorough-parity tests-of-plans tests-of-runs tests-of-exports tests-of-the-face \
-		thorough-engines static tests-of-commands thorough-plans
+		thorough-engines tests-of-commands static thorough-plans
 
 # All tests of tens of seconds: also transitions, clusters, recovery, commands, pages; and the light install of later Pythons.
 thorough: $(VENV)/.dev browser
