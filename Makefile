@@ -67,11 +67,13 @@ tests-of-the-face: $(VENV)/.dev
 parity: $(VENV)/.dev
 	$(MAKE) -j2 --output-sync=target thorough-parity thorough-engines thorough-plans
 
-# Both, within twenty minutes on two cores, as one queue, so that neither core waits for the other but at its end. What
-# starts ranks of Ray is apart (parity, runs, engines) and what is short is last.
+# Both, within twenty minutes on two cores, as one queue, so that neither core waits for the other but at its end.
+# What starts ranks of Ray is apart (parity, runs, engines); what is one process and short is last. No run after this
+# one has its cache of types.
+ci: export MYPY_CACHE_DIR := /dev/null
 ci: $(VENV)/.dev
 	$(MAKE) -j2 --output-sync=target thorough-parity tests-of-plans tests-of-runs tests-of-exports tests-of-the-face \
-		thorough-engines tests-of-commands thorough-plans static
+		thorough-engines tests-of-commands static thorough-plans
 
 # All tests of tens of seconds: also transitions, clusters, recovery, commands, pages; and the light install of later Pythons.
 thorough: $(VENV)/.dev browser
@@ -203,12 +205,26 @@ $(VENV)/.light: pyproject.toml requirements.txt
 	$(COMPILE) && { $(BIN)/python -m compileall -qq -j 0 -x "/tests?/" $(PACKAGES) || true; }  # some hold templates, no Python
 	touch $@
 
-# Everything by its pin, engines included, without the resolver: requirements-test.txt says why. No part of the list
-# needs another, so two pips unpack at a time. Of its 400 MB of Python a quarter is ever imported, and compiled then.
+# Everything by its pin, engines included, without the resolver: requirements-test.txt says why. uv takes a seventh of
+# pip's CPU seconds for it; it reads no settings of pip (where packages come from), so that it is told them, and where
+# it fails two pips unpack at a time, since no part of the list needs another. Of its 400 MB of Python a quarter is ever
+# imported, and compiled then.
+PIP_SAYS = $(BIN)/python -m pip config get
 $(VENV)/.dev: pyproject.toml requirements-test.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	sed "/^#/d" requirements-test.txt | \
-		xargs -P 2 -n 26 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
+	@find_links="$${PIP_FIND_LINKS-$$($(PIP_SAYS) global.find-links 2>/dev/null)}"; \
+	index="$${PIP_INDEX_URL-$$($(PIP_SAYS) global.index-url 2>/dev/null)}"; \
+	more="$${PIP_EXTRA_INDEX_URL-$$($(PIP_SAYS) global.extra-index-url 2>/dev/null)}"; \
+	cert="$${PIP_CERT-$$($(PIP_SAYS) global.cert 2>/dev/null)}"; \
+	test -z "$$find_links" || export UV_FIND_LINKS="$$(echo $$find_links | tr " " ,)"; \
+	test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; \
+	test -z "$$more" || export UV_EXTRA_INDEX_URL="$$more"; \
+	test -z "$$cert" || export SSL_CERT_FILE="$$cert"; \
+	{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile uv==$(UV_VERSION) \
+		&& $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --index-strategy unsafe-best-match \
+			-r requirements-test.txt; } \
+		|| sed "/^#/d" requirements-test.txt \
+			| xargs -P 2 -n 26 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -e .
 	$(COMPILE)
 	touch $(VENV)/.light $@

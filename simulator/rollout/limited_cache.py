@@ -7,6 +7,7 @@ run changes only where one ends or the cache fills.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -61,25 +62,31 @@ def limited_profile(
         raise InfeasibleError(
             f"the KV cache of a replica holds {kv_tokens:.0f} tokens, one sequence needs {longest:.0f}"
         )
-    return _Replica(np.asarray(lengths, dtype=np.float64), slots, prompt_tokens, kv_tokens, chunk_steps).run()
+    return _Replica(lengths.tolist(), slots, prompt_tokens, kv_tokens, chunk_steps).run()
 
 
 @dataclass(eq=False)
 class _Replica:
-    """``done`` tokens of each sequence; ``running`` ones by index, oldest first; ``log`` of (steps, active, tokens)."""
+    """``lengths`` are whole tokens, so ``done`` of each sequence is exact; ``log`` of (steps, active, tokens).
 
-    lengths: Floats
+    All that run decode in step: of a running sequence only the step it ends at is kept, and ``done`` is written when
+    it stops, so that a chunk costs the same however many run. ``running`` has these ends by sequence, oldest first.
+    """
+
+    lengths: list[float]
     slots: int
     prompt: float
     kv_tokens: float
     chunk_steps: int
     waiting: deque[int] = field(default_factory=deque)
-    running: list[int] = field(default_factory=list)
+    running: dict[int, float] = field(default_factory=dict)
     recomputed: float = 0.0
     log: list[tuple[float, float, float]] = field(default_factory=list)
 
     def run(self) -> RolloutProfile:
-        self.done = np.zeros(len(self.lengths))
+        self.done = [0.0] * len(self.lengths)
+        self.ends: list[tuple[float, int]] = []  # a heap; what was evicted is still in it
+        self.now, self.decoded = 0.0, 0.0  # steps so far, and tokens that the running ones have decoded
         self.waiting.extend(range(len(self.lengths)))
         peak = 0.0
         while self.waiting or self.running:
@@ -87,33 +94,49 @@ class _Replica:
             steps = self._steps()
             active, held = len(self.running), self._held()
             self.log.append((steps, active, held + active * steps / 2.0))
-            self.done[self.running] += steps
+            self.now += steps
+            self.decoded += active * steps
             peak = max(peak, held + active * steps)
-            self.running = [i for i in self.running if self.done[i] < self.lengths[i]]
+            while self.running and self._next_end() <= self.now:
+                ended = heapq.heappop(self.ends)[1]
+                self.decoded -= self.lengths[ended]
+                del self.running[ended]
         return self._profile(peak)
 
     def _held(self) -> float:
-        return len(self.running) * self.prompt + float(self.done[self.running].sum())
+        return len(self.running) * self.prompt + self.decoded
+
+    def _next_end(self) -> float:
+        """When the first running sequence ends: one that was evicted runs again with a later end, or not at all."""
+        while True:
+            ends, i = self.ends[0]
+            if self.running.get(i) == ends:
+                return ends
+            heapq.heappop(self.ends)
 
     def _admit(self) -> None:
         """Oldest first, while there is a slot and room for the sequence and one more step of all that run."""
         held = self._held()
         while self.waiting and len(self.running) < self.slots:
             i = self.waiting[0]
-            need = self.prompt + float(self.done[i])
+            need = self.prompt + self.done[i]
             if held + need + len(self.running) + 1 > self.kv_tokens:
                 return
-            self.running.append(self.waiting.popleft())
+            self.running[self.waiting.popleft()] = ends = self.now + self.lengths[i] - self.done[i]
+            heapq.heappush(self.ends, (ends, i))
+            self.decoded += self.done[i]
             self.recomputed += need if self.done[i] > 0 else 0.0
             held += need
 
     def _steps(self) -> float:
         """Steps until a sequence ends or the cache is full; evicts the newest ones if not one step fits."""
         while self._held() + len(self.running) > self.kv_tokens:
-            self.waiting.appendleft(self.running.pop())
+            i, ends = self.running.popitem()
+            self.done[i] = self.lengths[i] - (ends - self.now)
+            self.decoded -= self.done[i]
+            self.waiting.appendleft(i)
         room = (self.kv_tokens - self._held()) // len(self.running)
-        left = float((self.lengths[self.running] - self.done[self.running]).min())
-        return max(1.0, min(left, room, float(self.chunk_steps)))
+        return max(1.0, min(self._next_end() - self.now, room, float(self.chunk_steps)))
 
     def _profile(self, peak: float) -> RolloutProfile:
         steps, active, tokens = np.asarray(self.log).T

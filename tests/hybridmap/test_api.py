@@ -105,7 +105,7 @@ def test_fit_explain_and_robust(job, result):
     assert fit.plan == result.plan
     assert hm.fit(job, result.plan).fits
     assert hm.explain(job, result, time_limit_s=1.0).timeline.iteration_s == result.iteration_s
-    assert len(hm.robust(job, draws=1).draws) == 1
+    assert len(hm.robust(job, draws=1, time_limit_s=1e-9).draws) == 1  # one by one families are the matter of others
 
 
 def test_files_round_trip(job, result, tmp_path):

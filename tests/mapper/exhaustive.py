@@ -36,9 +36,15 @@ def exhaustive(instance: Instance, limit_ticks: int | None = None) -> tuple[Choi
     when a duration grows, so nothing is lost. With ``limit_ticks`` only choices that take no longer are looked
     for, which is what it takes to confirm or refute a claimed optimum; without it everything is.
     """
+    best = min(best_by_gpus(instance, limit_ticks).values(), key=lambda found: found[1], default=(None, 0))
+    return best[0], max(best[1], 0)
+
+
+def best_by_gpus(instance: Instance, limit_ticks: int | None = None) -> dict[int, tuple[Choice, int]]:
+    """The best choice on exactly so many GPUs and its ticks, where there is one; all in one pass."""
     limit = int(sum(max(t.max(), 0) for c in instance.ticks.values() for t in c.values() if len(t)))
     limit = limit if limit_ticks is None else limit_ticks
-    best: tuple[int, Choice | None] = (-1, None)
+    best: dict[int, tuple[Choice, int]] = {}
     combos: dict[tuple[ColocationGroup, int], _Combos] = {}
     for partition in instance.partitions:
         for sizes in allocations(instance, partition):
@@ -49,9 +55,9 @@ def exhaustive(instance: Instance, limit_ticks: int | None = None) -> tuple[Choi
             if any(len(combos[pool].rows) == 0 for pool in pools):
                 continue
             ticks, rows = _best_of(instance, partition, [combos[pool] for pool in pools])
-            if ticks <= limit and (best[1] is None or ticks < best[0]):
-                best = (ticks, Choice(pools, rows))
-    return best[1], max(best[0], 0)
+            if ticks <= limit and (sum(sizes) not in best or ticks < best[sum(sizes)][1]):
+                best[sum(sizes)] = Choice(pools, rows), ticks
+    return best
 
 
 def _combine(instance: Instance, group: ColocationGroup, num_gpus: int, limit: int) -> _Combos:

@@ -32,7 +32,9 @@ def never() -> bool:
 
 
 @pytest.fixture
-def profiler(tmp_path: Path):  # type: ignore[no-untyped-def]
+def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Looks at how fast the core is now take most of a profile, and are the matter of other tests."""
+    monkeypatch.setattr(Profiler, "is_calm", lambda self: True)
     shape = shape_from_hf_config(CONFIG, "t", "t")
     request = Request("cpu", "fp32", (shape,), (CONFIG,), budget_s=0.0, parts=("copy",), precision=FAST)
     with Journal(tmp_path / "j", {}) as journal:

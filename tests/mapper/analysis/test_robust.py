@@ -16,6 +16,7 @@ from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, tiny_facts, workload
 
 ROLES = ("actor", "critic", "reference", "reward")
+DRAWS = 4
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,9 @@ def two_nodes():
 
 @pytest.fixture(scope="module")
 def answer(two_nodes):
-    return robustness(SearchRequest(two_nodes, seed=1), errors=dict.fromkeys(FAMILIES, 0.5) | {"network": 3.0}, draws=8)
+    return robustness(
+        SearchRequest(two_nodes, seed=1), errors=dict.fromkeys(FAMILIES, 0.5) | {"network": 3.0}, draws=DRAWS
+    )
 
 
 def test_without_error_there_is_no_regret(two_nodes):
@@ -37,13 +40,13 @@ def test_without_error_there_is_no_regret(two_nodes):
 
 
 def test_regret_is_never_negative_and_the_safest_is_no_worse(answer):
-    assert len(answer.regrets) + answer.unfit == 8
+    assert len(answer.regrets) + answer.unfit == DRAWS
     assert min(answer.regrets) >= 0
     assert max(answer.regrets) > 0  # a network this uncertain moves the winner
     chosen = next(c for c in answer.contenders if layout_key(c.plan) == layout_key(answer.chosen.plan))
     assert (answer.safest.unfit, answer.safest.worst_regret) <= (chosen.unfit, chosen.worst_regret)
     assert all(c.worst_regret >= c.mean_regret >= 0 for c in answer.contenders)
-    assert sum(c.wins for c in answer.contenders) == 8
+    assert sum(c.wins for c in answer.contenders) == DRAWS
 
 
 def test_times_under_a_draw_are_those_of_simulate(answer, two_nodes):

@@ -45,12 +45,12 @@ def few_layouts(facts):
     return tuple(pins)
 
 
-def played_s(x, choice, facts):
+def played_s(x, choice, problem):
     """Seconds of a choice from the seconds of its rows alone, as the simulator plays them."""
     alone_s = {k: t[choice.rows[r]] for r, table in x.tables.items() for k, t in table.durations_s.items()}
     alone_s |= {key: ticks[0] * x.tick_s for key, ticks in x.ticks[CONTROLLER].items()}
-    plan = build_plan(x, choice, make_problem(facts))
-    return max(record.end_s for record in scheduled(plan, facts, alone_s))
+    plan = build_plan(x, choice, problem)
+    return max(record.end_s for record in scheduled(plan, problem.facts, alone_s))
 
 
 def all_choices(x):
@@ -71,7 +71,8 @@ def test_search_and_simulator_agree_and_no_plan_beats_the_bound(algorithm, cores
     found = find_plan(request)  # a difference beyond rounding is a warning, and so an error here
     assert found.iteration_s == simulate(found.plan, facts).iteration_s
     x = make_instance(make_problem(facts, pins=request.pins), prune=False)
-    least = min(played_s(x, choice, facts) for choice in all_choices(x))
+    problem = make_problem(facts)
+    least = min(played_s(x, choice, problem) for choice in all_choices(x))
     assert found.bound_s <= least + x.tick_s
     assert found.iteration_s <= least * 1.02, "of each placement and pools the best alone is tried"
     assert found.gap == pytest.approx((found.iteration_s - found.bound_s) / found.iteration_s)

@@ -14,14 +14,12 @@ EVEN = LengthDistribution.histogram(tuple(range(500, 1500, 10)), (1.0,) * 100)
 
 def held(response: LengthDistribution, slots: int, rounds: int) -> np.ndarray:
     """Tokens that ``slots`` sequences hold in every decode step, one after another; the first steps are left out."""
-    lengths = np.random.default_rng(1).permutation(np.ceil(response.sample(slots * rounds))).tolist()
-    done, length, total = np.zeros(slots), np.asarray([lengths.pop() for _ in range(slots)]), []
-    while lengths:
-        done += 1
-        total.append(float((PROMPT + done).sum()))
-        for i in np.flatnonzero(done >= length):
-            done[i], length[i] = 0.0, lengths.pop() if lengths else 1.0
-    return np.asarray(total[len(total) // 3 :])
+    lengths = np.random.default_rng(1).permutation(np.ceil(response.sample(slots * rounds))).astype(int)
+    each = [
+        np.concatenate([PROMPT + np.arange(1, length + 1) for length in own]) for own in lengths.reshape(slots, rounds)
+    ]
+    steps = min(len(tokens) for tokens in each)  # until the first slot has no sequence left
+    return np.sum([tokens[steps // 3 : steps] for tokens in each], axis=0)
 
 
 @pytest.mark.parametrize("response", [LONG_TAIL, TWO_LENGTHS, EVEN], ids=["long tail", "two lengths", "even"])
