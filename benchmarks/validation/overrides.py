@@ -108,7 +108,7 @@ def _device_loader(changes: Mapping[str, Values]) -> Callable[[Path, int], Devic
 
 def _forget() -> None:
     """Empty every cache that holds a prediction or a loaded device."""
-    for function in (paper_plans.hybridflow, paper_plans.baseline, paper_plans.generation_sweep):
+    for function in (paper_plans.hybridflow, paper_plans.baseline_run, paper_plans.generation_sweep):
         function.cache_clear()
     devices.device_profile.cache_clear()
 
