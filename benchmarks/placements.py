@@ -11,8 +11,10 @@ their measured times do not overlap.
 calibrate``; the other four hold where they are within ``LIMIT`` of what was measured, in its order. The ten are spread
 over the visits as what they are to predict is. Each loop measures and calibrates anew.
 
-Stages are held, too, with the calibrated prices: each within ``STAGE_LIMIT``, or disturbed (its visits lie further
-apart than that), or too small a share of its iteration to tell.
+Stages are held, too, with the calibrated prices: each within ``STAGE_LIMIT``, or too small a share of its iteration to
+tell, or disturbed: its visits lie further apart than that, or the placement's cores were further from the profile's
+pace, or changed it by more while they were looked at (``pace_apart``). Iterations are brought to the profile's pace as
+wholes, and what waits in them does not follow a core's speed as what computes does.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from simulator.play.simulate import simulate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from executor.profiling.visits import Visit
+    from executor.profiling.visits import Kept, Visit
     from executor.run_config import RunConfig
     from simulator.facts import Facts
     from simulator.plan.timeline import Timeline
@@ -144,10 +146,12 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     measured = {name: of_plan.visits for name, of_plan in kept.items()}
     learned = calibrated_by(list(itertools.chain(*measured[BASE])), plans[BASE], facts)
     rows = [row_of(name, plan, facts, learned, measured[name]) for name, plan in plans.items()]
+    for row in rows:
+        row["disturbed"] = changes_pace(kept[row["placement"]], pace_s)
     others = [row for row in rows if row["placement"] != BASE]
     far = [row["placement"] for row in others if abs(row["calibrated_s"] / row["measured_s"] - 1.0) > LIMIT]
     after = swapped(others, "calibrated_s")
-    stages = [stage for row in rows for stage in row["stages"]]
+    stages = [stage | {"disturbed": stage["disturbed"] or row["disturbed"]} for row in rows for stage in row["stages"]]
     stages_far = [stage for stage in stages if stage["far"] and not stage["disturbed"]]
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -158,12 +162,18 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
         "load_before": load,
         "load_after": os.getloadavg()[0],
         "rows": rows,
+        "pace_apart": {name: of_plan.pace_apart for name, of_plan in kept.items()},
         "other_visits": {name: of_plan.others for name, of_plan in kept.items()},
         "swapped": swapped(rows),
         "calibrated": {"on": BASE, "far": far, "swapped": after, "holds": not far and not after},
         "stages_far": stages_far,
         "stages_disturbed": sum(stage["far"] and stage["disturbed"] for stage in stages),
     }
+
+
+def changes_pace(kept: Kept, profiled_s: float) -> bool:
+    """Whether a placement's cores were not at one pace, that of the profile."""
+    return kept.pace_apart > STAGE_LIMIT or abs(kept.pace_s / profiled_s - 1.0) > STAGE_LIMIT
 
 
 def row_of(name: str, plan: Plan, facts: Facts, learned: Facts, visits: Sequence[Visit]) -> dict[str, Any]:
@@ -234,6 +244,8 @@ def show(found: Mapping[str, Any]) -> None:
     for stage in found["stages_far"]:
         print(f"stage further off than {STAGE_LIMIT:.0%}: {stage['placement']} {stage['stage']} {stage['error']:+.1%}")
     print(f"stages further off that were disturbed: {found['stages_disturbed']}")
+    changed = [row["placement"] for row in found["rows"] if row["disturbed"]]
+    print(f"placements whose cores were not at the profile's pace throughout: {', '.join(changed) or 'none'}")
     print(f"load average {found['load_before']:.2f} before, {found['load_after']:.2f} after")
 
 

@@ -51,11 +51,15 @@ class Made:
 
 @dataclass(frozen=True)
 class Kept:
-    """Visits of a plan that repeat, at the wanted pace; how many others were made, and the pace of the cores in all."""
+    """Visits of a plan that repeat, at the wanted pace; how many others were made, and the pace of the cores in all.
+
+    ``pace_apart``: the middle half of all looks at the cores, as a share of their median.
+    """
 
     visits: list[Visit]
     others: int
     pace_s: float
+    pace_apart: float
 
 
 class PaceWatch:
@@ -132,6 +136,7 @@ def visit_until_calm(
     return {name: _kept(some, pace_s) for name, some in made.items()}
 
 
-def _kept(made: Sequence[Made], pace_s: float) -> Kept:
-    repeat = calm([one.at(pace_s) for one in made])
-    return Kept(repeat, len(made) - len(repeat), float(np.median([s for one in made for s in one.of_each_s])))
+def _kept(made: Sequence[Made], wanted_s: float) -> Kept:
+    repeat = calm([one.at(wanted_s) for one in made])
+    low, pace_s, high = (float(s) for s in np.quantile([s for one in made for s in one.paces_s], (0.25, 0.5, 0.75)))
+    return Kept(repeat, len(made) - len(repeat), pace_s, (high - low) / pace_s)

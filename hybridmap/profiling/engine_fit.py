@@ -50,7 +50,7 @@ GENERATION_CONSTANTS = (
 SCALE = {"element_wise_ratio": 1.0, "attention_ratio": 1.0}
 """Size of a constant in the non-linear fit; seconds are of the order of 100 us."""
 MOST_RATIO = 2.0
-"""On a GPU: tables hold the same kernels, so what beyond it looks like work is launching, and does not grow with work."""
+"""On a GPU: tables hold the same kernels, so what looks like more work is launching, and does not grow with work."""
 REWEIGHTINGS = 8
 OTHERS_WEIGHT = 1.0 / 3.0
 """Of rows of models that are there to tell constants apart, beside those that the profile is for."""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.placements import apart, spread_over, stages_of, swapped
+from benchmarks.placements import apart, changes_pace, spread_over, stages_of, swapped
+from executor.profiling.visits import Kept
 from simulator.calibration.factors import without_dispatch
 from simulator.plan.timeline import Timeline
 from simulator.play.simulate import simulate
@@ -47,3 +48,9 @@ def test_a_stage_that_is_far_off_counts_unless_its_visits_lie_apart() -> None:
     assert not any(far for far, _ in told(1.0, 1.0, 1.0).values())
     assert told(2.0, 2.0, 2.0)["training"] == (True, False)
     assert told(2.0, 2.0, 1.0)["training"] == (True, True)
+
+
+def test_cores_at_another_pace_than_the_profiles_are_told_by_looks_at_them() -> None:
+    assert not changes_pace(Kept([], 0, 1.1, 0.1), 1.0)
+    assert changes_pace(Kept([], 0, 1.1, 0.2), 1.0), "they changed while they were looked at"
+    assert changes_pace(Kept([], 0, 0.7, 0.0), 1.0), "they were free, and shared in the profile"

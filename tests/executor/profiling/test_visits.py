@@ -93,6 +93,7 @@ def test_visits_at_different_paces_of_the_cores_repeat(measured: Callable[[float
     kept = visit_until_calm(_plans("a"), 2, lambda plan: next(made), 1.0)["a"]
     assert [median_s(visit) for visit in kept.visits] == pytest.approx([1.0, 1.02])
     assert (kept.others, kept.pace_s) == (0, pytest.approx(1.35))
+    assert kept.pace_apart == pytest.approx(0.7 / 1.35), "and that they changed it is told"
 
 
 def test_the_pace_is_looked_at_around_each_iteration_after_warm_up(measured: Callable[[float], Visit]) -> None:
