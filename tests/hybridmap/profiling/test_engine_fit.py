@@ -10,7 +10,7 @@ import pytest
 from executor.profiling.engine_step import CALLS, Probe
 from executor.profiling.probes import SMALL_WORK
 from hybridmap.profiling.engine_files import write_engine_files
-from hybridmap.profiling.engine_fit import Engines, Together, fit_constants, fit_together, fit_wake
+from hybridmap.profiling.engine_fit import MOST_RATIO, Engines, Together, fit_constants, fit_together, fit_wake
 from profiles.engine_facts import load_generation_engine, load_training_engine
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.models.probe_models import is_ours, tiny_config
@@ -62,6 +62,19 @@ def test_constants_are_found_again(engines: Engines, kind: str) -> None:
     for row in made:
         assert engines.price(row, kind, fit.constants) == pytest.approx(row["latency_s"], rel=2e-3)
     assert max(fit.left_out.values()) < 0.02 and fit.rows == len(made)
+
+
+def test_few_calls_of_a_gpu_that_wait_for_its_host_make_no_attention_of_it(engines: Engines) -> None:
+    """Five, as a quick profile has: steps that differ by a third were told from attention, at ten times its table."""
+    gpu = replace(engines.device, spec=replace(engines.device.spec, kind="gpu"))
+    on_gpu = Remembering(gpu, engines.training, engines.generation)
+    works = ((16, 128, 16, 8, 1), (32, 256, 8, 4, 2), (64, 64, 32, 16, 1), (8, 512, 16, 4, 1), (128, 128, 4, 32, 2))
+    made = []
+    for work, step_s in zip(works, (0.027, 0.036, 0.037, 0.031, 0.030), strict=True):
+        row = Probe(tiny_config(layers=4, hidden=64), *work).key("bf16", "generate_sequences")
+        made.append({**row, "latency_s": step_s * work[2]})
+    fit = fit_constants(made, on_gpu, "generation")
+    assert fit.constants["attention_ratio"] <= MOST_RATIO and fit.constants["element_wise_ratio"] <= MOST_RATIO
 
 
 def test_each_constant_says_whether_it_was_measured_fitted_or_neither(engines: Engines, tmp_path: Path) -> None:
