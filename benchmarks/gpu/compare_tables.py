@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 COMPARED = ("gemm", "attention_prefill", "attention_decode", "copy")
 
 
+def card_named(device_string: str) -> str | None:
+    """The catalogue's name of a device, by what its driver calls it."""
+    return next((known for known in device_names() if load_device(known).spec.device_string == device_string), None)
+
+
 def compare_with_catalogue(profile: Path, device_string: str) -> dict[str, Any]:
     """Ratio of our time to the catalogue's by table (median, 10th and 90th percentile) and the rows furthest apart.
 
     Empty where the catalogue has no such device. Rows that it can only extrapolate are left out.
     """
-    known = next((n for n in device_names() if load_device(n).spec.device_string == device_string), None)
+    known = card_named(device_string)
     if known is None:
         return {}
     import pyarrow.parquet as pq

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.gpu.compare_tables import compare_with_catalogue
+from benchmarks.gpu.compare_tables import card_named, compare_with_catalogue
 from benchmarks.placements import plan_of
-from profiles.store import device_names, load_device
 
 if TYPE_CHECKING:
     import argparse
@@ -124,10 +123,7 @@ def job_document(options: argparse.Namespace) -> dict[str, Any]:
 
 def card_of(found: Mapping[str, Any]) -> str | None:
     """The catalogue's name of the node's GPU, ``None`` where it has none; a rehearsal on a CPU takes any."""
-    if not found["gpus"]:
-        return CARD
-    name = found["gpus"][0]["name"]
-    return next((known for known in device_names() if load_device(known).spec.device_string == name), None)
+    return card_named(found["gpus"][0]["name"]) if found["gpus"] else CARD
 
 
 def run_section(options: argparse.Namespace, engines: Mapping[str, str]) -> dict[str, Any]:
