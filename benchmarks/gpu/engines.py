@@ -45,11 +45,12 @@ def engines(options: argparse.Namespace) -> int:
         if lacking or card is None:
             why = f"{', '.join(lacking)} is not installed" if lacking else "the catalogue has no such device"
             rows.append(row | {"left_out": why})
+            write(options, "engines.json", rows)
             continue
         plan = _in_stage(plan_here(options, ((ROLES, found["num_devices"]),)), zero_stage)
         rows.append(row | {"device": card} | _compared(options, (training, generation), priced, plan))
         print(f"{training} and {generation}: {rows[-1].get('error', 'ran')}", flush=True)
-    write(options, "engines.json", rows)
+        write(options, "engines.json", rows)
     return int(any("error" in row for row in rows))
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import string
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from benchmarks.gpu.compare_tables import card_named, compare_with_catalogue
 from benchmarks.placements import plan_of
@@ -127,18 +130,28 @@ def card_of(found: Mapping[str, Any]) -> str | None:
 
 
 def run_section(options: argparse.Namespace, engines: Mapping[str, str]) -> dict[str, Any]:
-    """Drawn weights, made-up prompts, a reward that a function gives."""
+    """Drawn weights, and prompts of digits that are as long as the job says, since padding is no work."""
     from profiles.models.catalogue import model_config
 
     config = options.out / "config.json"
     config.write_text(json.dumps(dict(model_config(job_document(options)["models"]["actor"]))))
     return {
         "weights": {"actor": str(config.resolve())},
-        "data": {"task": "sorted-digits", "digits": 5, "alphabet": "0123456789=+"},
+        "data": {"file": str(prompts_of(options).resolve()), "alphabet": string.digits},
         "dtype": "bf16" if options.device == "cuda" else "fp32",
         "cpu_ranks": options.cpu_ranks,
         "engines": dict(engines),
     }
+
+
+def prompts_of(options: argparse.Namespace) -> Path:
+    """A file of drawn prompts for one iteration; those after it take the same."""
+    count, length, _, _ = SIZES[options.device]
+    file: Path = options.out / "prompts.jsonl"
+    random = np.random.default_rng(0)
+    lines = ["".join(map(str, digits)) for digits in random.integers(0, 10, (count, length))]
+    file.write_text("".join(json.dumps({"prompt": line}) + "\n" for line in lines))
+    return file
 
 
 def hybridmap(*arguments: object) -> dict[str, Any]:

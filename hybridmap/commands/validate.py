@@ -258,6 +258,7 @@ def comparison_document(
     ]
     return {
         "iterations": found.iterations,
+        "tokens": {"predicted": found.predicted_tokens, "measured": found.measured_tokens},
         "timings": lines,
         "amounts": [a.model_dump(mode="json") for a in found.amounts],
         "drafts": [d.model_dump(mode="json") for d in found.drafts],

@@ -22,6 +22,9 @@ Level = Literal["call", "stage", "iteration"]
 TRIVIAL_S = 5e-4
 """Calls shorter than this in both (a transition that changes nothing) are shown, and no error is made of them."""
 
+SAME_WORK = 0.05
+"""Share of an iteration's tokens by which a run may differ from its plan before its times are of other work."""
+
 
 class Timing(Record):
     """One line: predicted and measured seconds. ``low_s`` and ``high_s`` hold the middle half of the iterations.
@@ -63,16 +66,26 @@ class Amount(Record):
 
 
 class Comparison(Sealed):
-    """A plan's iteration, predicted and measured; ``computed_from`` is the digest of both timelines."""
+    """A plan's iteration, predicted and measured; ``computed_from`` is the digest of both timelines.
+
+    ``predicted_tokens`` and ``measured_tokens`` of an iteration: padding is none.
+    """
 
     computed_from: str = ""
     iterations: int
+    predicted_tokens: float
+    measured_tokens: float
     calls: tuple[Timing, ...]
     stages: tuple[Timing, ...]
     iteration: Timing
     amounts: tuple[Amount, ...]
     builds: tuple[Built, ...] = ()
     drafts: tuple[Kept, ...] = ()
+
+    @property
+    def is_same_work(self) -> bool:
+        """Whether what ran had about as many tokens as what was priced."""
+        return abs(self.measured_tokens - self.predicted_tokens) <= SAME_WORK * self.predicted_tokens
 
     def worst(self, stages: Sequence[str]) -> float | None:
         """Largest absolute error of these stages; ``None`` if none of them has one."""
@@ -102,6 +115,8 @@ def compare(
     whole = _timing("iteration", "iteration", predicted_iteration_s, [m.iteration_s for m in measured])
     return Comparison(
         iterations=len(measured),
+        predicted_tokens=predicted.tokens,
+        measured_tokens=float(np.median([m.tokens for m in measured])),
         calls=tuple(c for c in calls if c is not None),
         stages=tuple(s for s in stages if max(s.predicted_s, s.measured_s) > 0),
         iteration=whole,

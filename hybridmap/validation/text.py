@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridmap.console import new_table, say, say_table
+from hybridmap.console import new_table, say, say_table, warn
 from profiles.units import MIB
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def show_comparison(found: Comparison) -> None:
     for timing in found.calls:
         table.add_row(*_cells(timing))
     say_table(table)
+    if not found.is_same_work:
+        _say_other_work(found)
     if found.amounts:
         say()
         table = new_table(("", "what", "predicted MiB", "measured MiB"), right=("predicted MiB", "measured MiB"))
@@ -47,6 +49,16 @@ def show_comparison(found: Comparison) -> None:
         _show_drafts(found.drafts)
     if found.builds:
         _show_builds(found.builds)
+
+
+def _say_other_work(found: Comparison) -> None:
+    ran, priced = found.measured_tokens, found.predicted_tokens
+    warn(
+        f"the run had {ran:,.0f} tokens an iteration, the prediction is of {priced:,.0f} "
+        f"({100 * (ran / priced - 1.0):+.0f} %): the errors above are of lengths as much as of prices. Set "
+        "workload.prompt_length and workload.response_length to the lengths of the run, or run prompts and responses "
+        "as long as the job says"
+    )
 
 
 def _show_drafts(drafts: Sequence[Kept]) -> None:

@@ -53,6 +53,7 @@ def test_the_whole_command_at_toy_size(given: list[str], tmp_path: Path, monkeyp
         stages = {line["name"]: line for line in row["timings"] if line["level"] == "stage"}
         assert stages["training"]["measured_s"] > 0 and stages["training"]["predicted_s"] > 0
         assert all(built["same"] for built in row["implementation"])
+        assert row["tokens"]["measured"] == row["tokens"]["predicted"]
     priced = json.loads((out / "engines.json").read_text())
     assert [row["training"] for row in priced] == ["fsdp2", "megatron-core"]
     for row in (row for row in priced if "left_out" not in row):

@@ -5,7 +5,19 @@ from collections.abc import Callable
 
 import pytest
 
-from executor.profiling.visits import AT_MOST, WARMUP, Made, PaceWatch, Visit, calm, median_s, scaled, visit_until_calm
+from executor.profiling.visits import (
+    AT_MOST,
+    FOLLOWS,
+    WARMUP,
+    Made,
+    PaceWatch,
+    Visit,
+    between,
+    calm,
+    median_s,
+    scaled,
+    visit_until_calm,
+)
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Counts, Timeline
 from simulator.play.simulate import simulate
@@ -24,11 +36,14 @@ def one() -> Timeline:
 
 @pytest.fixture
 def measured(one: Timeline) -> Callable[[float], Visit]:
-    """A visit of ``NUM`` iterations, the median of which takes so long."""
+    """A visit of ``NUM`` iterations of one call, the median of which takes so long."""
+
+    def iteration(seconds: float) -> Timeline:
+        call = one.spans[0].model_copy(update={"start_s": 0.0, "end_s": seconds, "critical": True})
+        return one.model_copy(update={"iteration_s": seconds, "stages": {call.stage: seconds}, "spans": (call,)})
 
     def iterations(seconds: float) -> list[Timeline]:
-        times = (0.5 * seconds, *[seconds] * (NUM - 2), 9.0 * seconds)
-        return [one.model_copy(update={"iteration_s": s}) for s in times]
+        return [iteration(s) for s in (0.5 * seconds, *[seconds] * (NUM - 2), 9.0 * seconds)]
 
     return iterations
 
@@ -72,19 +87,33 @@ def test_iterations_are_brought_to_the_pace_of_a_profile(one: Timeline) -> None:
     """By the steps before and after each: a core that is slow in the third alone, and one that becomes so."""
     made = Made([one] * 4, (1.0, 1.0, 2.0, 2.0, 1.0))
     assert made.of_each_s == [1.0, 1.5, 2.0, 1.5]
-    assert [t.iteration_s for t in made.at(3.0)] == [3.0 / own * one.iteration_s for own in made.of_each_s]
+    assert made.at(3.0) == [scaled(one, 3.0 / own) for own in made.of_each_s]
 
 
-def test_all_seconds_of_a_timeline_are_scaled_alike(one: Timeline) -> None:
+def test_calls_follow_a_core_and_what_lies_between_them_in_part(one: Timeline) -> None:
     """Stages add up to the iteration, spans keep their share of it, on the device too, and what is no time stays."""
     counts = Counts(bytes_in=7, bytes_out=0, host_bytes=3, host_s=2.0, peak_memory_bytes=5, device_s=4.0)
     one = one.model_copy(update={"spans": tuple(s.model_copy(update={"counts": counts}) for s in one.spans)})
     half = scaled(one, 0.5)
-    assert {s.counts for s in half.spans} == {counts.model_copy(update={"host_s": 1.0, "device_s": 2.0})}
-    assert half.iteration_s == pytest.approx(sum(half.stages.values())) == pytest.approx(0.5 * one.iteration_s)
-    assert [s.duration_s for s in half.spans] == pytest.approx([0.5 * s.duration_s for s in one.spans])
-    assert half.between_s == pytest.approx(0.5 * one.between_s, abs=1e-9)
+    calls_s = one.iteration_s - one.stages["other"]
+    assert half.iteration_s == pytest.approx(sum(half.stages.values()))
+    assert half.iteration_s == pytest.approx(0.5 * calls_s + between(0.5) * one.stages["other"])
+    assert half.between_s == pytest.approx(between(0.5) * one.between_s, abs=1e-9)
+    for own, then in zip(one.spans, half.spans, strict=True):
+        assert then.counts is not None
+        ratio = then.duration_s / own.duration_s if own.duration_s else 0.5
+        assert ratio == pytest.approx(0.5) if own.critical else 0.5 <= ratio <= between(0.5)
+        assert [then.counts.host_s, then.counts.device_s] == pytest.approx([2.0 * ratio, 4.0 * ratio])
+        assert then.counts.bytes_in == 7
+        assert then.compute_s + then.comm_s == pytest.approx(ratio * (own.compute_s + own.comm_s))
     assert (half.memory, half.tokens, half.num_gpus) == (one.memory, one.tokens, one.num_gpus)
+
+
+def test_between_calls_there_is_a_wait_that_no_core_shortens() -> None:
+    """At a core's own pace nothing changes; of twice the pace less than half, and never less than the wait is left."""
+    assert between(1.0) == 1.0
+    assert 0.5 < between(0.5) < 1.0 < between(2.0) < 2.0
+    assert between(1e9) == pytest.approx(1.0 / (1.0 - FOLLOWS))
 
 
 def test_visits_at_different_paces_of_the_cores_repeat(measured: Callable[[float], Visit]) -> None:
@@ -92,7 +121,8 @@ def test_visits_at_different_paces_of_the_cores_repeat(measured: Callable[[float
     made = iter([Made(measured(1.7), (1.7,) * (NUM + 1)), Made(measured(1.02), FREE)])
     kept = visit_until_calm(_plans("a"), 2, lambda plan: next(made), 1.0)["a"]
     assert [median_s(visit) for visit in kept.visits] == pytest.approx([1.0, 1.02])
-    assert (kept.others, kept.pace_s) == (0, pytest.approx(1.35))
+    assert kept.others == 0
+    assert kept.pace_s == pytest.approx(1.35)
     assert kept.pace_apart == pytest.approx(0.7 / 1.35), "and that they changed it is told"
 
 

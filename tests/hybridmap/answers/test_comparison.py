@@ -6,6 +6,7 @@ import pytest
 
 from hybridmap.validation.comparison import TRIVIAL_S, Timing, compare, memory_amounts
 from hybridmap.validation.lanes import lanes, write_lanes
+from hybridmap.validation.text import show_comparison
 from hybridmap.validation.transfers import predicted_bytes, transfer_amounts, weights_amounts
 from profiles.workload import LengthDistribution, Workload
 from simulator.plan.plan import GenerationLayout, ParallelLayout, Plan, Pool, RolePlan
@@ -57,6 +58,19 @@ def test_errors_are_prediction_over_median_less_one() -> None:
     assert by_name["iteration"].error == pytest.approx(2.5 / 3.5 - 1)
     assert found.worst(("generation", "training")) == pytest.approx(0.5)
     assert by_name["generation"].spread == pytest.approx(0.1)
+
+
+def test_a_run_of_other_lengths_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """A user's prompts are shorter than workload.prompt_length: what is off then is the work, and not the prices."""
+    plan = timeline("simulated", 1.1, 1.0)
+    show_comparison(compare(plan, 2.5, MEASURED))
+    assert "tokens" not in capsys.readouterr().err
+    found = compare(plan.model_copy(update={"tokens": 4.0}), 2.5, MEASURED)
+    assert (found.predicted_tokens, found.measured_tokens, found.is_same_work) == (4.0, 1.0, False)
+    show_comparison(found)
+    said = capsys.readouterr().err
+    assert "1 tokens an iteration, the prediction is of 4 (-75 %)" in said
+    assert "workload.prompt_length" in said
 
 
 def test_next_to_nothing_has_no_error() -> None:
