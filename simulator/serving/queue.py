@@ -2,8 +2,9 @@
 
 Who came first is first in line, first in the cache and last to be evicted, so that no younger request is ever ahead of
 it. Those that run end in the order in which they came: one that runs is no more than the tick at which it ends, one
-that was evicted no more than the tokens that are left of it. Nothing depends on the time either, so all steps are
-priced last. Runs of two thousand requests on a small cache evict ten thousand times, hence few calls here.
+that was evicted no more than the tokens that are left of it. Where the front end takes no time nothing depends on the
+time either, and all steps are priced last; otherwise those are until all requests have been seen. Runs of two thousand
+requests on a small cache evict ten thousand times, hence few calls here.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 
 
 def is_queue(scheduler: Scheduler, load: Load) -> bool:
-    """Whether ``Queue`` can run it: nobody waits but for steps, and one prompt at most is begun after each."""
-    alike = load.shortest_share == 1.0 and scheduler.copies == 1 and scheduler.mixes
-    return alike and load.front_end_s == 0.0 and load.front_end_s_per_prompt_token == 0.0
+    """Whether ``Queue`` can run it: requests alike, seen in the order they are sent, one prompt at most begun."""
+    return load.shortest_share == 1.0 and scheduler.copies == 1 and load.front_end_s_per_prompt_token == 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -35,14 +35,17 @@ class Queue:
     ----------
     ticks, evictions, unsent, started, ended
         Steps with decodes and requests evicted so far, requests yet to be sent, that had a first token, and that ended.
-    running, until
-        Ticks at which those that decode end, oldest first, and their sum.
+    running, context
+        Ticks at which those that decode end, oldest first, and tokens that they read in the next step.
     begun, cached
         Tokens of the prompt that is begun, and of them those that are computed. It is the youngest inside.
     evicted
         Response tokens that each evicted request still has to make, first in line last.
     fresh, coming
-        Requests in line behind these, and those sent that are not seen yet.
+        Requests in line behind these, and those sent that are not seen yet where the front end takes no time.
+    timed, planned, arrivals
+        Whether requests are still to be seen at some time; when the last step was planned; and ``(time, count)`` at
+        which those that were sent reach the line.
     sent, first, last
         ``(turn, count)`` of the clock at which requests were sent, had their first token, and their last.
     """
@@ -55,13 +58,16 @@ class Queue:
     unsent: int = 0
     started: int = 0
     ended: int = 0
-    until: int = 0
+    context: int = 0
     begun: int = 0
     cached: int = 0
     fresh: int = 0
     coming: int = 0
+    timed: bool = False
+    planned: float = 0.0
     running: deque[int] = field(default_factory=deque)
     evicted: list[int] = field(default_factory=list)
+    arrivals: deque[tuple[float, int]] = field(default_factory=deque)
     sent: list[tuple[int, int]] = field(default_factory=list)
     first: list[tuple[int, int]] = field(default_factory=list)
     last: list[tuple[int, int]] = field(default_factory=list)
@@ -77,32 +83,62 @@ class Queue:
     # Long, as each call here counts.
     def run(self) -> None:
         rules, load, running, evicted = self.scheduler, self.load, self.running, self.evicted
-        each, whole = rules.tokens_of_a_sequence, load.input_tokens + load.output_tokens
-        self.unsent = load.num_requests
-        self.fresh = self._send(load.concurrency)
-        while self.ended < load.num_requests:
+        each, whole, mixes, tokens = rules.tokens_of_a_sequence, self._whole, rules.mixes, rules.kv_tokens
+        requests, fresh_needs = load.num_requests, load.input_tokens + each
+        self.unsent, self.timed = requests, load.front_end_s > 0.0
+        self._send(load.concurrency)
+        self.fresh, self.coming = self.fresh + self.coming, 0
+        while self.ended < requests:
+            if self.timed:
+                self._see()
             active = len(running)
-            room = rules.kv_tokens - active * (whole - 1 + each + self.ticks) + self.until
+            room = tokens - self.context - active * each
+            beside = active if mixes else 0
             if self.begun:
                 room -= self.begun + each
-            # Planning costs more than to see that the cache does not hold the first in line.
-            ahead = whole - evicted[-1] if evicted else load.input_tokens
-            fits = ahead + each + active <= room and (evicted or self.fresh)
-            if room < active or not ((fits or self.begun) and self._prefill(room)):
-                self._decode(room)
+                fits = room >= beside
+            elif evicted:  # planning costs more than to see that the cache does not hold the first in line
+                fits = whole - evicted[-1] + each + beside <= room
+            else:
+                fits = self.fresh > 0 and fresh_needs + beside <= room
+            if not (fits and self._prefill(room)):
+                if active:
+                    self._decode(room)
+                elif self.timed:
+                    self._wait()
             if self.coming:
                 self.fresh += self.coming
                 self.coming = 0
             if running and running[0] == self.ticks:
                 self._finish()
 
-    def _send(self, count: int) -> int:
-        """The client sends so many more requests, or all that are left; how many these are."""
+    @property
+    def _whole(self) -> int:
+        return self.load.input_tokens + self.load.output_tokens
+
+    def _send(self, count: int) -> None:
+        """The client sends so many more requests, or all that are left."""
         count = min(count, self.unsent)
-        if count:
-            self.sent.append((self.clock.turn, count))
-            self.unsent -= count
-        return count
+        self.sent.append((self.clock.turn, count))
+        self.unsent -= count
+        if self.timed:
+            self.arrivals.append((self.clock.now + self.load.front_end_s, count))
+        elif self.scheduler.plans_ahead:
+            self.coming = count
+        else:
+            self.fresh += count
+
+    def _see(self) -> None:
+        """Requests that the front end is done with get in line."""
+        arrivals, seen = self.arrivals, self.planned if self.scheduler.plans_ahead else self.clock.now
+        while arrivals and arrivals[0][0] <= seen:
+            self.fresh += arrivals.popleft()[1]
+        self.timed = bool(arrivals or self.unsent)
+
+    def _wait(self) -> None:
+        """Nothing is inside or in line until the next arrival."""
+        self.clock.pass_s(self.arrivals[0][0] - self.clock.now)
+        self.planned = self.clock.now
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""
@@ -111,132 +147,165 @@ class Queue:
             running.popleft()
         count = before - len(running)
         self.ended += count
-        self.until -= count * ticks
+        self.context -= count * (self._whole - 1)
         self.last.append((self.clock.turn, count))
         if self.unsent:
-            sent = self._send(count)
-            if self.scheduler.plans_ahead:
-                self.coming = sent
-            else:
-                self.fresh += sent
+            self._send(count)
 
     # Long, as ten thousands of evictions go through here.
     def _decode(self, room: int) -> None:
         """Decode until a request ends. Whenever the cache is full the youngest leaves it, and is first in line."""
-        running, evicted, coming, until, ticks = self.running, self.evicted, self.coming, self.until, self.ticks
-        span, each = self.load.input_tokens + self.load.output_tokens - 1, self.scheduler.tokens_of_a_sequence
-        active, before, held, stretches = len(running), len(evicted), span + each, list[int]()
+        running, evicted, context, ticks = self.running, self.evicted, self.context, self.ticks
+        active, before, each, span = len(running), len(evicted), self.scheduler.tokens_of_a_sequence, self._whole - 1
         if self.begun and room < active:
             evicted.append(span + 1 - self.begun)
             room += self.begun + each
             self.begun = 0
-        while active:
+        left, steps, stretches = running[0] - ticks, 0, list[int]()
+        once = self.timed or self.coming or self.begun or not self.scheduler.mixes
+        while left:
             while room < active:
-                end = running.pop()
-                left = end - ticks
-                evicted.append(left)
-                room += held - left
-                until -= end
+                own = running.pop() - ticks
+                evicted.append(own)
+                context -= span - own
+                room += span - own + each
                 active -= 1
-            steps = running[0] - ticks
-            if steps * active > room:
-                steps = room // active
-            if coming and not evicted and not self.fresh:  # these are seen after a step
-                steps = 1
-            stretches += (active, active * (span + ticks) - until, steps)
-            ticks += steps
-            if coming or self.begun or running[0] == ticks:
+            steps = room // active
+            if steps > left:
+                steps = left
+            if once:
                 break
-            room -= steps * active
-        self.clock.later(stretches)
+            stretches += (active, context, steps)
+            taken = steps * active
+            context += taken
+            room -= taken
+            ticks += steps
+            left -= steps
         self.evictions += len(evicted) - before
-        self.until, self.ticks = until, ticks
+        self.context, self.ticks = context, ticks
+        if once:
+            self._decode_once(steps)
+        else:
+            self.clock.later(stretches)
 
+    def _decode_once(self, steps: int) -> None:
+        """So many decode steps, or fewer if an arrival is seen before."""
+        clock, active, context, arrivals = self.clock, len(self.running), self.context, self.arrivals
+        in_line, before = self.evicted or self.fresh, 0.0
+        if not self.timed:
+            steps = 1 if self.coming and not in_line else steps  # these are seen after a step
+            clock.later([active, context, steps])
+        else:
+            prices = clock.prices
+            if not arrivals:  # and those sent when it is over are not seen before
+                whole = prices.stretch_s(active, context, steps)
+            elif in_line:
+                before = prices.stretch_s(active, context, steps - 1)
+                whole = before + prices.stretch_s(active, context + active * (steps - 1), 1)
+            else:
+                left, ahead = arrivals[0][0] - clock.now, self.scheduler.plans_ahead
+                steps, before, whole = prices.until_s(active, context, steps, left, ahead)
+            self.planned = clock.now + before
+            clock.pass_s(whole)
+        self.ticks += steps
+        self.context = context + steps * active
+
+    # Long, as thousands of steps go through here.
     def _prefill(self, room: int) -> bool:
         """One step with as much of prompts as it takes, the one that is begun first; whether it takes any."""
-        rules, running, begun, beside = self.scheduler, self.running, self.begun, len(self.running)
-        budget, whole = rules.token_budget - beside, self.load.input_tokens + self.load.output_tokens
+        rules, running, begun, context = self.scheduler, self.running, self.begun, self.context
+        active, read, chunks = len(running), 0, list["Chunk"]()
+        beside = active if rules.mixes else 0
+        budget = rules.token_budget - beside
         if budget <= 0:
             return False
-        context, after = beside * (whole - 1 + self.ticks) - self.until, self.ticks + (beside > 0)
-        to_come = self.until - beside * self.ticks + (whole - begun if begun else 0)
-        spare = room - rules.keeps_for_running * to_come
-        chunks: list[Chunk] = []
+        # A prompt that the step completes gives a token at its end, as if its request had decoded in it.
+        ends = self.ticks if beside else self.ticks - 1
+        spare = room
+        if rules.keeps_for_running:
+            to_come = active * (self._whole - 1) - context + (self._whole - begun if begun else 0)
+            spare = room - rules.keeps_for_running * to_come
         if begun:
-            new = min(begun - self.cached, budget)
-            chunks.append((new, self.cached))
+            past = self.cached
+            new = min(begun - past, budget)
+            chunks.append((new, past))
             budget -= new
-            self.cached += new
+            self.cached = past + new
             if self.cached == begun:
-                self._start(after - 1 + whole - begun, 1)
-                self.begun = 0
+                running.append(ends + self._whole - begun)
+                read, self.begun = begun, 0
         if budget:
-            self._admit(budget, room - beside, spare, after, chunks)
-        if chunks:
-            self.clock.mixed_later(beside, context, chunks, len(running))
-            self.ticks = after
-            reached = self.ended + len(running)
-            if reached > self.started:  # those that come back had their first token before
-                self.first.append((self.clock.turn, reached - self.started))
-                self.started = reached
-        return bool(chunks)
-
-    def _start(self, end: int, count: int) -> None:
-        """So many decode from now on, and end then."""
-        self.running.extend((end,) * count)
-        self.until += end * count
+            if self.evicted:
+                read += self._admit_evicted(budget, room - beside, spare, ends, chunks)
+            elif self.fresh:
+                read += self._admit_fresh(budget, room - beside, spare, ends, chunks)
+        if not chunks:
+            return False
+        heads = beside + len(running) - active
+        if self.timed:
+            self.planned = self.clock.now
+            self.clock.pass_s(self.clock.prices.mixed_step_s(beside, context if beside else 0, chunks, heads))
+        else:
+            self.clock.mixed_later(beside, context if beside else 0, chunks, heads)
+        self.ticks, self.context = ends + 1, context + beside + read
+        reached = self.ended + len(running)
+        if reached > self.started:  # those that come back had their first token before
+            self.first.append((self.clock.turn, reached - self.started))
+            self.started = reached
+        return True
 
     # Long, as ten thousands of requests that were evicted come back here.
-    def _admit(self, budget: int, room: int, spare: float, after: int, chunks: list[Chunk]) -> None:
-        """Those that come in with this step, first in line first; ``chunks`` get what it takes of their prompts.
+    def _admit_evicted(self, budget: int, room: int, spare: float, ends: int, chunks: list[Chunk]) -> int:
+        """Those that were evicted come in with this step, first in line first, and others after them.
 
-        ``room`` and ``spare`` are left for them, beside what decodes take in this step and what they take later on. A
-        prompt that the step completes gives a token at its end; the next one is due at the tick ``after``.
+        ``room`` and ``spare`` are left for them, beside what decodes take in this step and what they take later on;
+        ``chunks`` get what the step takes of their prompts. Returns the tokens that the completed ones read next.
         """
-        rules, load, running, evicted = self.scheduler, self.load, self.running, self.evicted
-        own, each, whole = rules.admits_with_output, rules.tokens_of_a_sequence, load.input_tokens + load.output_tokens
-        slots, ends, until, before, cut = rules.max_num_seqs - len(running), after - 1, 0, len(running), 0
-        for left in islice(reversed(evicted), max(slots, 0)):
+        rules, running, evicted, whole = self.scheduler, self.running, self.evicted, self._whole
+        own, each, cut, read, before = rules.admits_with_output, rules.tokens_of_a_sequence, 0, 0, len(running)
+        keeps = own or rules.keeps_for_running
+        for left in islice(reversed(evicted), max(rules.max_num_seqs - before, 0)):
             size = whole - left
             taken = size + each
-            kept = taken + own * left
-            if taken > room or kept > spare:
+            if taken > room or (keeps and taken + own * left > spare):
                 break
             if size > budget:
                 cut = size
                 break
             budget -= size
             room -= taken
-            spare -= kept
+            if keeps:
+                spare -= taken + own * left
             chunks.append((size, 0))
-            end = ends + left
-            running.append(end)
-            until += end
-        self.until += until
+            running.append(ends + left)
+            read += size
         del evicted[len(evicted) - len(running) + before :]
-        if not evicted:
-            budget, cut = self._admit_fresh(budget, room, spare, ends, chunks)
         if cut:
-            self._next(cut, budget, ends + whole - cut, chunks)
+            return read + self._cut(cut, budget, ends, chunks)
+        return read if evicted or not budget else read + self._admit_fresh(budget, room, spare, ends, chunks)
 
-    def _admit_fresh(self, budget: int, room: int, spare: float, ends: int, chunks: list[Chunk]) -> tuple[int, int]:
-        """As ``_admit``, of those that have not been inside: what is left of ``budget``, and the prompt it cuts."""
-        prompt, response = self.load.input_tokens, self.load.output_tokens
-        taken = prompt + self.scheduler.tokens_of_a_sequence
-        kept = taken + self.scheduler.admits_with_output * response
-        slots = self.scheduler.max_num_seqs - len(self.running)
-        fit = max(0, min(room // taken, int(spare // kept), slots, self.fresh))
+    def _admit_fresh(self, budget: int, room: int, spare: float, ends: int, chunks: list[Chunk]) -> int:
+        """As ``_admit_evicted``, of those that have not been inside."""
+        rules, running, prompt, response = self.scheduler, self.running, self.load.input_tokens, self.load.output_tokens
+        own, taken = rules.admits_with_output, prompt + rules.tokens_of_a_sequence
+        fit = min(room // taken, rules.max_num_seqs - len(running), self.fresh)
+        if own or rules.keeps_for_running:
+            fit = min(fit, int(spare // (taken + own * response)))
+        if fit <= 0:
+            return 0
         count = min(fit, budget // prompt)
-        self._start(ends + response, count)
-        self.fresh -= count
-        chunks += ((prompt, 0),) * count
-        return budget - count * prompt, prompt if count < fit else 0
+        if count:
+            running.extend((ends + response,) * count)
+            self.fresh -= count
+            chunks += ((prompt, 0),) * count
+        read = count * prompt
+        return read + self._cut(prompt, budget - read, ends, chunks) if count < fit else read
 
-    def _next(self, size: int, budget: int, end: int, chunks: list[Chunk]) -> None:
+    def _cut(self, size: int, budget: int, ends: int, chunks: list[Chunk]) -> int:
         """The next in line has room, and a longer prompt than the step still takes: it is cut, or waits to be alone."""
         chunked = self.scheduler.chunked
-        if not (budget if chunked else not self.running and not chunks):
-            return
+        if not (budget if chunked else ends < self.ticks and not chunks):
+            return 0
         if self.evicted:
             self.evicted.pop()
         else:
@@ -244,5 +313,6 @@ class Queue:
         chunks.append((budget if chunked else size, 0))
         if chunked:
             self.begun, self.cached = size, budget
-        else:
-            self._start(end, 1)
+            return 0
+        self.running.append(ends + self._whole - size)
+        return size

@@ -34,6 +34,7 @@ def times_of(done: np.ndarray, clock: Clock) -> np.ndarray:
 
 @settings(max_examples=draws(800))
 @given(
+    mixes=st.booleans(),
     chunked=st.booleans(),
     ahead=st.booleans(),
     shares=st.sampled_from([(0.0, 0.0), (1.0, 1.0), (1.0, 0.1), (1.0, 0.0), (0.5, 0.25)]),
@@ -45,8 +46,10 @@ def times_of(done: np.ndarray, clock: Clock) -> np.ndarray:
     more=st.integers(0, 30),
     spare=st.integers(0, 300),
     state=st.sampled_from([0, 5]),
+    front_end=st.sampled_from([0.0, 0.37, 2.1, 19.3]),
 )
 def test_equals_the_loop_for_any_requests_and_every_step_on_its_own(
+    mixes: bool,
     chunked: bool,
     ahead: bool,
     shares: tuple[float, float],
@@ -58,10 +61,11 @@ def test_equals_the_loop_for_any_requests_and_every_step_on_its_own(
     more: int,
     spare: int,
     state: int,
+    front_end: float,
 ) -> None:
     room = prompt + response + state + spare
-    scheduler = Scheduler(True, chunked, ahead, *shares, slots, budget, room, tokens_of_a_sequence=state)
-    load = Load(prompt, response, clients, clients + more)
+    scheduler = Scheduler(mixes, chunked, ahead, *shares, slots, budget, room, tokens_of_a_sequence=state)
+    load = Load(prompt, response, clients, clients + more, front_end_s=front_end)
     assert is_queue(scheduler, load)
     (quick, evictions), (plain, as_many) = by_queue(scheduler, load), by_loop(scheduler, load)
     assert evictions == as_many
