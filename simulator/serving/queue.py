@@ -2,7 +2,7 @@
 
 Who came first is first in line, first in the cache and last to be evicted, so that no younger request is ever ahead of
 it. Those that run end in the order in which they came: one that runs is no more than the tick at which it ends, one
-that was evicted no more than the tokens that are left of it. Where the front end takes no time nothing depends on the
+that was evicted no more than the tokens that it has. Where the front end takes no time nothing depends on the
 time either, and all steps are priced last; otherwise those are until all requests have been seen. Runs of two thousand
 requests on a small cache evict ten thousand times, hence few calls here.
 """
@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from profiles.records import Ints
     from simulator.serving.requests import Clock
-    from simulator.serving.run import Chunk, Load, Scheduler
+    from simulator.serving.run import Load, Scheduler
 
 
 def is_queue(scheduler: Scheduler, load: Load) -> bool:
@@ -37,10 +37,12 @@ class Queue:
         Steps with decodes and requests evicted so far, requests yet to be sent, that had a first token, and that ended.
     running, context
         Ticks at which those that decode end, oldest first, and tokens that they read in the next step.
+    whole
+        Tokens of a request that has ended.
     begun, cached
         Tokens of the prompt that is begun, and of them those that are computed. It is the youngest inside.
     evicted
-        Response tokens that each evicted request still has to make, first in line last.
+        Tokens, of prompt and response, that each evicted request has by now, first in line last.
     fresh, coming
         Requests in line behind these, and those sent that are not seen yet where the front end takes no time.
     timed, planned, arrivals
@@ -59,6 +61,7 @@ class Queue:
     started: int = 0
     ended: int = 0
     context: int = 0
+    whole: int = 0
     begun: int = 0
     cached: int = 0
     fresh: int = 0
@@ -83,9 +86,9 @@ class Queue:
     # Long, as each call here counts.
     def run(self) -> None:
         rules, load, running, evicted = self.scheduler, self.load, self.running, self.evicted
-        each, whole, mixes, tokens = rules.tokens_of_a_sequence, self._whole, rules.mixes, rules.kv_tokens
-        requests, fresh_needs = load.num_requests, load.input_tokens + each
-        self.unsent, self.timed = requests, load.front_end_s > 0.0
+        each, mixes, tokens = rules.tokens_of_a_sequence, rules.mixes, rules.kv_tokens
+        requests, prompt = load.num_requests, load.input_tokens
+        self.unsent, self.timed, self.whole = requests, load.front_end_s > 0.0, prompt + load.output_tokens
         self._send(load.concurrency)
         self.fresh, self.coming = self.fresh + self.coming, 0
         while self.ended < requests:
@@ -98,12 +101,14 @@ class Queue:
                 room -= self.begun + each
                 fits = room >= beside
             elif evicted:  # planning costs more than to see that the cache does not hold the first in line
-                fits = whole - evicted[-1] + each + beside <= room
+                fits = evicted[-1] + each + beside <= room
             else:
-                fits = self.fresh > 0 and fresh_needs + beside <= room
+                fits = self.fresh > 0 and prompt + each + beside <= room
             if not (fits and self._prefill(room)):
-                if active:
+                if active and mixes and not (self.timed or self.coming):
                     self._decode(room)
+                elif active:
+                    self._decode_once(room)
                 elif self.timed:
                     self._wait()
             if self.coming:
@@ -111,10 +116,6 @@ class Queue:
                 self.coming = 0
             if running and running[0] == self.ticks:
                 self._finish()
-
-    @property
-    def _whole(self) -> int:
-        return self.load.input_tokens + self.load.output_tokens
 
     def _send(self, count: int) -> None:
         """The client sends so many more requests, or all that are left."""
@@ -147,7 +148,7 @@ class Queue:
             running.popleft()
         count = before - len(running)
         self.ended += count
-        self.context -= count * (self._whole - 1)
+        self.context -= count * (self.whole - 1)
         self.last.append((self.clock.turn, count))
         if self.unsent:
             self._send(count)
@@ -155,43 +156,56 @@ class Queue:
     # Long, as ten thousands of evictions go through here.
     def _decode(self, room: int) -> None:
         """Decode until a request ends. Whenever the cache is full the youngest leaves it, and is first in line."""
-        running, evicted, context, ticks = self.running, self.evicted, self.context, self.ticks
-        active, before, each, span = len(running), len(evicted), self.scheduler.tokens_of_a_sequence, self._whole - 1
-        if self.begun and room < active:
-            evicted.append(span + 1 - self.begun)
-            room += self.begun + each
-            self.begun = 0
-        left, steps, stretches = running[0] - ticks, 0, list[int]()
-        once = self.timed or self.coming or self.begun or not self.scheduler.mixes
-        while left:
+        running, evicted, each, ticks = self.running, self.evicted, self.scheduler.tokens_of_a_sequence, self.ticks
+        if self.begun:
+            if room >= len(running):
+                self._decode_once(room)
+                return
+            room = self._evict(room)
+        active, before, pop, leaves = len(running), len(evicted), running.pop, evicted.append
+        stretches: list[int] = []
+        free = self.context + room  # of the cache, for what decodes read
+        left, grown = running[0] - ticks, ticks + self.whole
+        while True:
             while room < active:
-                own = running.pop() - ticks
-                evicted.append(own)
-                context -= span - own
-                room += span - own + each
+                has = grown - pop()
+                leaves(has)
+                room += has - 1 + each
+                free += each
                 active -= 1
             steps = room // active
-            if steps > left:
-                steps = left
-            if once:
+            if steps >= left:
                 break
-            stretches += (active, context, steps)
-            taken = steps * active
-            context += taken
-            room -= taken
-            ticks += steps
+            stretches += (active, free - room, steps)
+            room -= steps * active
+            grown += steps
             left -= steps
+        stretches += (active, free - room, left)
+        self.context, self.ticks = free - room + left * active, running[0]
         self.evictions += len(evicted) - before
-        self.context, self.ticks = context, ticks
-        if once:
-            self._decode_once(steps)
-        else:
-            self.clock.later(stretches)
+        self.clock.later(stretches)
 
-    def _decode_once(self, steps: int) -> None:
-        """So many decode steps, or fewer if an arrival is seen before."""
-        clock, active, context, arrivals = self.clock, len(self.running), self.context, self.arrivals
-        in_line, before = self.evicted or self.fresh, 0.0
+    def _evict(self, room: int) -> int:
+        """The youngest leave until the next decode step fits; the room that there is then."""
+        running, each, before = self.running, self.scheduler.tokens_of_a_sequence, len(self.evicted)
+        if self.begun and room < len(running):
+            self.evicted.append(self.begun)
+            room += self.begun + each
+            self.begun = 0
+        while room < len(running):
+            has = self.whole + self.ticks - running.pop()
+            self.evicted.append(has)
+            self.context -= has - 1
+            room += has - 1 + each
+        self.evictions += len(self.evicted) - before
+        return room
+
+    def _decode_once(self, room: int) -> None:
+        """Decode until a request ends, the cache is full, or an arrival is seen."""
+        clock, running, arrivals, before = self.clock, self.running, self.arrivals, 0.0
+        room = room if room >= len(running) else self._evict(room)
+        active, context, in_line = len(running), self.context, self.evicted or self.fresh
+        steps = min(running[0] - self.ticks, room // active)
         if not self.timed:
             steps = 1 if self.coming and not in_line else steps  # these are seen after a step
             clock.later([active, context, steps])
@@ -213,78 +227,84 @@ class Queue:
     # Long, as thousands of steps go through here.
     def _prefill(self, room: int) -> bool:
         """One step with as much of prompts as it takes, the one that is begun first; whether it takes any."""
-        rules, running, begun, context = self.scheduler, self.running, self.begun, self.context
-        active, read, chunks = len(running), 0, list["Chunk"]()
-        beside = active if rules.mixes else 0
-        budget = rules.token_budget - beside
+        rules, running, begun, context, clock = self.scheduler, self.running, self.begun, self.context, self.clock
+        active = len(running)
+        # A prompt that the step completes gives a token at its end, as if its request had decoded in it.
+        beside, read, ends = (active, context, self.ticks) if rules.mixes and active else (0, 0, self.ticks - 1)
+        budget, spare, come = rules.token_budget - beside, float(room), 0
+        new: list[int] = []
+        past: list[int] = []
         if budget <= 0:
             return False
-        # A prompt that the step completes gives a token at its end, as if its request had decoded in it.
-        ends = self.ticks if beside else self.ticks - 1
-        spare = room
         if rules.keeps_for_running:
-            to_come = active * (self._whole - 1) - context + (self._whole - begun if begun else 0)
-            spare = room - rules.keeps_for_running * to_come
+            to_come = active * (self.whole - 1) - context + (self.whole - begun if begun else 0)
+            spare -= rules.keeps_for_running * to_come
         if begun:
-            past = self.cached
-            new = min(begun - past, budget)
-            chunks.append((new, past))
-            budget -= new
-            self.cached = past + new
-            if self.cached == begun:
-                running.append(ends + self._whole - begun)
-                read, self.begun = begun, 0
+            past.append(self.cached)
+            left = begun - self.cached
+            if left <= budget:
+                budget -= left
+                new.append(left)
+                running.append(ends + self.whole - begun)
+                come, self.begun = begun, 0
+            else:
+                new.append(budget)
+                self.cached += budget
+                budget = 0
         if budget:
             if self.evicted:
-                read += self._admit_evicted(budget, room - beside, spare, ends, chunks)
+                come += self._admit_evicted(budget, room - beside, spare, ends, new)
             elif self.fresh:
-                read += self._admit_fresh(budget, room - beside, spare, ends, chunks)
-        if not chunks:
-            return False
-        heads = beside + len(running) - active
+                come += self._admit_fresh(budget, room - beside, spare, ends, new)
+            if not new:
+                return False
+        inside = len(running)
         if self.timed:
-            self.planned = self.clock.now
-            self.clock.pass_s(self.clock.prices.mixed_step_s(beside, context if beside else 0, chunks, heads))
+            self.planned = clock.now
+            clock.pass_s(clock.prices.mixed_step_s(beside, read, new, past, beside + inside - active))
         else:
-            self.clock.mixed_later(beside, context if beside else 0, chunks, heads)
-        self.ticks, self.context = ends + 1, context + beside + read
-        reached = self.ended + len(running)
+            clock.mixed_later(beside, read, new, past, beside + inside - active)
+        self.ticks, self.context = ends + 1, context + beside + come
+        reached = self.ended + inside
         if reached > self.started:  # those that come back had their first token before
-            self.first.append((self.clock.turn, reached - self.started))
+            self.first.append((clock.turn, reached - self.started))
             self.started = reached
         return True
 
     # Long, as ten thousands of requests that were evicted come back here.
-    def _admit_evicted(self, budget: int, room: int, spare: float, ends: int, chunks: list[Chunk]) -> int:
+    def _admit_evicted(self, budget: int, room: int, spare: float, ends: int, new: list[int]) -> int:
         """Those that were evicted come in with this step, first in line first, and others after them.
 
         ``room`` and ``spare`` are left for them, beside what decodes take in this step and what they take later on;
-        ``chunks`` get what the step takes of their prompts. Returns the tokens that the completed ones read next.
+        ``new`` gets what the step takes of their prompts. Returns the tokens that the completed ones read next.
         """
-        rules, running, evicted, whole = self.scheduler, self.running, self.evicted, self._whole
-        own, each, cut, read, before = rules.admits_with_output, rules.tokens_of_a_sequence, 0, 0, len(running)
-        keeps = own or rules.keeps_for_running
-        for left in islice(reversed(evicted), max(rules.max_num_seqs - before, 0)):
-            size = whole - left
-            taken = size + each
-            if taken > room or (keeps and taken + own * left > spare):
+        rules, evicted, whole, own = self.scheduler, self.evicted, self.whole, self.scheduler.admits_with_output
+        each, keeps, cut, count, read = rules.tokens_of_a_sequence, own or rules.keeps_for_running, 0, 0, 0
+        for has in islice(reversed(evicted), max(rules.max_num_seqs - len(self.running), 0)):
+            room -= has + each
+            if room < 0:
                 break
-            if size > budget:
-                cut = size
-                break
-            budget -= size
-            room -= taken
             if keeps:
-                spare -= taken + own * left
-            chunks.append((size, 0))
-            running.append(ends + left)
-            read += size
-        del evicted[len(evicted) - len(running) + before :]
+                spare -= has + each + own * (whole - has)
+                if spare < 0.0:
+                    break
+            if has > budget:
+                cut = has
+                break
+            budget -= has
+            count += 1
+        if count:
+            back = evicted[: -count - 1 : -1]
+            del evicted[-count:]
+            end = ends + whole
+            self.running.extend([end - has for has in back])
+            new += back
+            read = sum(back)
         if cut:
-            return read + self._cut(cut, budget, ends, chunks)
-        return read if evicted or not budget else read + self._admit_fresh(budget, room, spare, ends, chunks)
+            return read + self._cut(cut, budget, ends, new)
+        return read if evicted or not budget else read + self._admit_fresh(budget, room, spare, ends, new)
 
-    def _admit_fresh(self, budget: int, room: int, spare: float, ends: int, chunks: list[Chunk]) -> int:
+    def _admit_fresh(self, budget: int, room: int, spare: float, ends: int, new: list[int]) -> int:
         """As ``_admit_evicted``, of those that have not been inside."""
         rules, running, prompt, response = self.scheduler, self.running, self.load.input_tokens, self.load.output_tokens
         own, taken = rules.admits_with_output, prompt + rules.tokens_of_a_sequence
@@ -297,22 +317,23 @@ class Queue:
         if count:
             running.extend((ends + response,) * count)
             self.fresh -= count
-            chunks += ((prompt, 0),) * count
+            new += (prompt,) * count
         read = count * prompt
-        return read + self._cut(prompt, budget - read, ends, chunks) if count < fit else read
+        return read + self._cut(prompt, budget - read, ends, new) if count < fit else read
 
-    def _cut(self, size: int, budget: int, ends: int, chunks: list[Chunk]) -> int:
+    def _cut(self, size: int, budget: int, ends: int, new: list[int]) -> int:
         """The next in line has room, and a longer prompt than the step still takes: it is cut, or waits to be alone."""
         chunked = self.scheduler.chunked
-        if not (budget if chunked else ends < self.ticks and not chunks):
+        if not (budget if chunked else ends < self.ticks and not new):
             return 0
         if self.evicted:
             self.evicted.pop()
         else:
             self.fresh -= 1
-        chunks.append((budget if chunked else size, 0))
         if chunked:
+            new.append(budget)
             self.begun, self.cached = size, budget
             return 0
-        self.running.append(ends + self._whole - size)
+        new.append(size)
+        self.running.append(ends + self.whole - size)
         return size

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from profiles.records import Floats
-    from simulator.serving.run import Chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,50 +164,45 @@ class StepTables:
             left -= count
         return whole / self.given
 
-    def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
+    def mixed_step_s(
+        self, active: int, context_tokens: int, new: Sequence[int], past: Sequence[int], heads: int
+    ) -> float:
         """See ``StepPrices``."""
-        checked = active * self.checked
-        rows = checked + (chunks[0][0] if len(chunks) == 1 else sum([new for new, _ in chunks]))
-        gpu = self._fixed_s(rows, heads + checked - active)
+        checked, linear, head = active * self.checked, self._linear, self._head
+        rows, heads = checked + sum(new), heads + checked - active
+        gpu = linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
         if active:
             mean = context_tokens / active
             start, _, here, slope = self._cell(self._decoding(active)[0], mean)
             gpu += here + slope * (mean - start)
-        gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(checked, rows, chunks)
-        step = self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
+        gpu += self._prompts_s(new, past) if self.copies == 1 else self._fullest_copy_s(checked, rows, new, past)
+        gpu = gpu if gpu > self.prefill_floor_s else self.prefill_floor_s
+        host = self.host_s + self.host_s_per_sequence * (active + len(new))
+        step = gpu + host if not self.host_overlaps else gpu if gpu > host else host
         if self.given == 1.0 or not active:
             return step
         # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
         return step - (self.given - 1.0) * self.stretch_s(active, context_tokens, 1)
 
-    def _fixed_s(self, rows: int, heads: int) -> float:
-        """All layers without attention, and the head."""
-        linear, head = self._linear, self._head
-        return linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
-
-    def _prompts_s(self, chunks: Sequence[Chunk]) -> float:
+    def _prompts_s(self, new: Sequence[int], past: Sequence[int]) -> float:
         """Attention of prompts, over all copies if these are as full."""
         prices = self._prefill
-        return sum([prices[past + new] - prices[past] for new, past in chunks])
+        if not past:
+            return sum(map(prices.__getitem__, new))
+        begun = sum([prices[before + more] - prices[before] for more, before in zip(new, past, strict=False)])
+        return sum(map(prices.__getitem__, new[len(past) :]), begun)
 
-    def _fullest_copy_s(self, active: int, rows: int, chunks: Sequence[Chunk]) -> float:
+    def _fullest_copy_s(self, active: int, rows: int, new: Sequence[int], past: Sequence[int]) -> float:
         """Attention of the prompts of the fullest copy, and what its projections take beyond an even share's.
 
-        Chunks are dealt over the copies in turn, as evenly as whole prompts can lie.
+        Prompts are dealt over the copies in turn, as evenly as whole ones can lie.
         """
-        hands = [chunks[i :: self.copies] for i in range(min(self.copies, len(chunks)))]
-        fullest = max(hands, key=lambda hand: sum(new for new, _ in hand))
-        as_full = active + self.copies * sum(new for new, _ in fullest)
+        hands = [new[i :: self.copies] for i in range(min(self.copies, len(new)))]
+        fullest = max(range(len(hands)), key=[*map(sum, hands)].__getitem__)
+        as_full = active + self.copies * sum(hands[fullest])
         last = len(self._every_copy) - 1
         beyond = float(self._every_copy[min(as_full, last)] - self._every_copy[min(rows, last)])
-        return self.copies * self._prompts_s(fullest) + beyond
-
-    def _with_host(self, gpu: float, sequences: int) -> float:
-        host = self._host_s(sequences)
-        return max(gpu, host) if self.host_overlaps else gpu + host
-
-    def _host_s(self, sequences: int) -> float:
-        return self.host_s + self.host_s_per_sequence * sequences
+        return self.copies * self._prompts_s(hands[fullest], past[fullest :: self.copies]) + beyond
 
     def _decoding(self, active: int) -> tuple[list[float], float, float]:
         """Of steps with so many decodes: attention over the contexts, all else that the GPU does, and the host."""
@@ -216,8 +210,9 @@ class StepTables:
         if active not in known:
             low, high, weight = self._between(active)
             row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
-            rows = active * self.checked
-            known[active] = row.tolist(), self._fixed_s(rows, rows), self._host_s(active)
+            rows, linear, head = active * self.checked, self._linear, self._head
+            fixed = linear[min(rows, len(linear) - 1)] + head[min(rows, len(head) - 1)]
+            known[active] = row.tolist(), fixed, self.host_s + self.host_s_per_sequence * active
         return known[active]
 
     def _between(self, active: int) -> tuple[int, int, float]:
