@@ -131,13 +131,17 @@ class Load:
         """Whether all requests are sent at the start: the engine is never idle, so its power limit holds it back."""
         return self.concurrency >= self.num_requests
 
+    def shortest(self, longest: int) -> int:
+        """Tokens of the shortest prompt or response that is drawn where the longest has so many."""
+        return max(1, int(self.shortest_share * longest))
+
     def lengths(self) -> list[tuple[int, int]]:
         """Prompt and response tokens of every request, in the order they are sent; always the same."""
         if self.shortest_share == 1.0:
             return [(self.input_tokens, self.output_tokens)] * self.num_requests
         draw = np.random.default_rng(SEED)
         most = (self.input_tokens, self.output_tokens)
-        drawn = [draw.integers(max(1, int(self.shortest_share * m)), m + 1, self.num_requests) for m in most]
+        drawn = [draw.integers(self.shortest(m), m + 1, self.num_requests) for m in most]
         return list(zip(drawn[0].tolist(), drawn[1].tolist(), strict=True))
 
 
