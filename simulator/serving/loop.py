@@ -73,9 +73,9 @@ class _Loop:
 
     # Long, as each call here counts.
     def run(self) -> None:
-        rules, inside, arrivals, clock, requests = self.scheduler, self.inside, self.arrivals, self.clock, len(self.lengths)
+        rules, inside, arrivals, clock = self.scheduler, self.inside, self.arrivals, self.clock
         waiting, ends, partial, each, mixes = inside.waiting, inside.ends, inside.partial, inside.each, rules.mixes
-        own, keeps = rules.admits_with_output, rules.keeps_for_running
+        own, keeps, requests = rules.admits_with_output, rules.keeps_for_running, len(self.lengths)
         self._send(min(self.load.concurrency, requests))
         while self.ended < requests:
             if not waiting and arrivals:
@@ -87,7 +87,8 @@ class _Loop:
                 evicted, room = True, inside.make_room()
                 beside = inside.decoding
             fits = False
-            if waiting and not evicted:  # planning costs more than to see that the cache does not hold the first in line
+            # Planning costs more than to see that the cache does not hold the first in line.
+            if waiting and not evicted:
                 need = own * (waiting[0].whole - waiting[0].size)
                 need = need + keeps * inside.to_come if keeps else need
                 fits = waiting[0].size + each + (need if need > beside else beside) <= room
@@ -233,7 +234,8 @@ class _Loop:
             return
         room = room if room >= inside.decoding else inside.make_room()
         active, ticks = inside.decoding, inside.ticks
-        context, steps = inside.read + active * ticks, min(inside.ends[0][0] - ticks, room // active)
+        context, steps = inside.read + active * ticks, inside.ends[0][0] - ticks
+        steps = steps if steps * active <= room else room // active
         if inside.waiting or not arrivals:  # and those sent when it is over are not seen before
             self.last = (active, context + active * (steps - 1))
             clock.pass_s(prices.stretch_s(active, context, steps))

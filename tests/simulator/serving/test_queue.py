@@ -79,13 +79,10 @@ def test_equals_the_loop_for_any_requests_and_every_step_on_its_own(
     "other",
     [
         {"copies": 2},  # two prompts may be begun at once
-        {"mixes": False},
         {"shortest_share": 0.8},
-        {"front_end_s": 0.1},
         {"front_end_s_per_prompt_token": 1e-3},
     ],
 )
 def test_who_is_no_queue(other: dict) -> None:
-    rules = {"mixes": True, "copies": 1, **{k: v for k, v in other.items() if k in ("mixes", "copies")}}
-    scheduler = Scheduler(rules["mixes"], True, False, 0.0, 0.0, 8, 64, 1000, copies=rules["copies"])
-    assert not is_queue(scheduler, Load(8, 8, 2, 4, **{k: v for k, v in other.items() if k not in rules}))
+    scheduler = Scheduler(True, True, False, 0.0, 0.0, 8, 64, 1000, copies=other.get("copies", 1))
+    assert not is_queue(scheduler, Load(8, 8, 2, 4, **{k: v for k, v in other.items() if k != "copies"}))
