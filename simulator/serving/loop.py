@@ -78,7 +78,7 @@ class _Loop:
         own, keeps, requests = rules.admits_with_output, rules.keeps_for_running, len(self.lengths)
         self._send(min(self.load.concurrency, requests))
         while self.ended < requests:
-            if not waiting and arrivals:
+            if not waiting and arrivals and arrivals[0][0] <= clock.now:
                 self._arrive()
             decoding, ticks, evicted = inside.decoding, inside.ticks, False
             room = inside.kv_tokens - inside.begun - inside.read - decoding * (ticks + each)
@@ -127,7 +127,7 @@ class _Loop:
         Who stands behind others makes no difference, so this is asked when the line is empty.
         """
         seen, arrivals = self.clock.now, self.arrivals
-        if arrivals and arrivals[0][0] <= seen and self.scheduler.plans_ahead:
+        if self.scheduler.plans_ahead:
             if self.last:
                 self.planned, self.last = seen - self.prices.stretch_s(*self.last, 1), None
             seen = self.planned
@@ -184,7 +184,8 @@ class _Loop:
         slots = rules.max_num_seqs - inside.decoding - len(inside.partial)
         while budget > 0 and slots > 0:
             if not waiting:
-                self._arrive()
+                if self.arrivals and self.arrivals[0][0] <= self.clock.now:
+                    self._arrive()
                 if not waiting:
                     break
             request = waiting[0]
@@ -228,20 +229,22 @@ class _Loop:
 
     def _decode(self, room: int) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
-        inside, clock, prices, arrivals = self.inside, self.clock, self.prices, self.arrivals
+        inside, clock, arrivals = self.inside, self.clock, self.arrivals
         if not arrivals and self.sent == len(self.lengths):
             inside.decode_on(clock, room, self.scheduler.mixes)
             return
-        room = room if room >= inside.decoding else inside.make_room()
         active, ticks = inside.decoding, inside.ticks
+        if room < active:
+            room = inside.make_room()
+            active = inside.decoding
         context, steps = inside.read + active * ticks, inside.ends[0][0] - ticks
         steps = steps if steps * active <= room else room // active
         if inside.waiting or not arrivals:  # and those sent when it is over are not seen before
             self.last = (active, context + active * (steps - 1))
-            clock.pass_s(prices.stretch_s(active, context, steps))
+            clock.pass_s(self.prices.stretch_s(active, context, steps))
         else:
             left, ahead = arrivals[0][0] - clock.now, self.scheduler.plans_ahead
-            steps, before, whole = prices.until_s(active, context, steps, left, ahead)
+            steps, before, whole = self.prices.until_s(active, context, steps, left, ahead)
             self.planned, self.last = clock.now + before, None
             clock.pass_s(whole)
         inside.ticks = ticks + steps

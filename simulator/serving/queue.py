@@ -48,7 +48,7 @@ class Queue(Line):
         self.send(load.concurrency)
         self.fresh, self.coming = self.fresh + self.coming, 0
         while self.ended < requests:
-            if self.timed:
+            if self.timed and self.arrivals and self.arrivals[0][0] <= self.clock.now:
                 self.see()
             active = len(running)
             room = tokens - self.context - active * each

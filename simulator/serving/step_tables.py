@@ -102,6 +102,10 @@ class StepTables:
         return {}
 
     @cached_property
+    def _cells(self) -> dict[tuple[int, int], tuple[float, float, float, float, float, float]]:
+        return {}
+
+    @cached_property
     def _contexts(self) -> list[float]:
         return [*map(float, self.contexts)]
 
@@ -109,7 +113,6 @@ class StepTables:
         self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
     ) -> tuple[int, float, float]:
         """See ``StepPrices``."""
-        row, fixed, host = self._decoding(active)
         share, least, mean, overlaps = (
             1.0 / self.given,
             self.decode_floor_s,
@@ -119,7 +122,7 @@ class StepTables:
         count, end, before, passed = 0, -1.0, 0.0, 0.0
         while count < steps:
             if mean > end:  # a cell of the table, in which attention grows by as much a token
-                start, end, here, slope = self._cell(row, mean)
+                start, end, here, slope, fixed, host = self._cell(active, mean)
                 here += fixed
             gpu = here + slope * (mean - start)
             gpu = gpu if gpu > least else least
@@ -131,31 +134,17 @@ class StepTables:
             mean += 1.0
         return count, before, passed
 
-    def _cell(self, row: list[float], mean: float) -> tuple[float, float, float, float]:
-        """Where the contexts around ``mean`` begin and end, seconds of ``row`` at the begin, and more for each token.
-
-        Below the first and above the last context of the table attention is what it is there.
-        """
-        contexts = self._contexts
-        high = bisect_left(contexts, mean)
-        if high == 0:
-            return 0.0, contexts[0], row[0], 0.0
-        if high == len(contexts):
-            return contexts[-1], math.inf, row[-1], 0.0
-        low, here = contexts[high - 1], row[high - 1]
-        return low, contexts[high], here, (row[high] - here) / (contexts[high] - low)
-
     def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
         """See ``StepPrices``; cell by cell of the table, in each of which steps grow by as much a token."""
-        row, fixed, host = self._decoding(active)
-        mean, least = context_tokens / active, self.decode_floor_s
-        if self.host_overlaps and host > least:
-            least = host
-        whole, left = 0.0 if self.host_overlaps else host * steps, steps
+        mean, whole, left = context_tokens / active, 0.0, steps
         while left:
-            start, end, here, slope = self._cell(row, mean)
+            start, end, here, slope, fixed, host = self._cell(active, mean)
             count = left if left <= end - mean else min(left, int(end - mean) + 1)
-            first = fixed + here + slope * (mean - start)
+            first, least = fixed + here + slope * (mean - start), self.decode_floor_s
+            if self.host_overlaps:
+                least = host if host > least else least
+            else:
+                whole += host * count
             if first >= least and slope >= 0.0:
                 whole += count * (first + first + slope * (count - 1)) / 2.0
             else:
@@ -173,7 +162,7 @@ class StepTables:
         gpu = linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
         if active:
             mean = context_tokens / active
-            start, _, here, slope = self._cell(self._decoding(active)[0], mean)
+            start, _, here, slope, _, _ = self._cell(active, mean)
             gpu += here + slope * (mean - start)
         gpu += self._prompts_s(new, past) if self.copies == 1 else self._fullest_copy_s(checked, rows, new, past)
         gpu = gpu if gpu > self.prefill_floor_s else self.prefill_floor_s
@@ -203,6 +192,28 @@ class StepTables:
         last = len(self._every_copy) - 1
         beyond = float(self._every_copy[min(as_full, last)] - self._every_copy[min(rows, last)])
         return self.copies * self._prompts_s(hands[fullest], past[fullest :: self.copies]) + beyond
+
+    def _cell(self, active: int, mean: float) -> tuple[float, float, float, float, float, float]:
+        """Steps of so many decodes at contexts around ``mean``.
+
+        Where these contexts begin and end, seconds of attention at the begin, and more for each token; all else that
+        the GPU does, and the host. Below the first and above the last context of the table attention is what it is
+        there.
+        """
+        key, known = (active, bisect_left(self._contexts, mean)), self._cells
+        if key in known:
+            return known[key]
+        contexts, high = self._contexts, key[1]
+        row, fixed, host = self._decoding(active)
+        if high == 0:
+            cell = 0.0, contexts[0], row[0], 0.0
+        elif high == len(contexts):
+            cell = contexts[-1], math.inf, row[-1], 0.0
+        else:
+            low, here = contexts[high - 1], row[high - 1]
+            cell = low, contexts[high], here, (row[high] - here) / (contexts[high] - low)
+        known[key] = found = (*cell, fixed, host)
+        return found
 
     def _decoding(self, active: int) -> tuple[list[float], float, float]:
         """Of steps with so many decodes: attention over the contexts, all else that the GPU does, and the host."""
