@@ -10,8 +10,8 @@ from simulator.cost import engine_memory
 from simulator.cost.formats import kv_dtype, weight_bytes
 from simulator.cost.speculation import checked_tokens, draft_weight_bytes
 from simulator.plan.layouts import GenerationLayouts
-from simulator.serving.loop import serve
 from simulator.serving.run import Scheduler
+from simulator.serving.serve import serve
 from simulator.serving.tabulate import tabulate
 
 if TYPE_CHECKING:

@@ -9,49 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.serving.queue import Queue, is_queue
-from simulator.serving.requests import Clock, Request
-from simulator.serving.run import Served, check
-from simulator.serving.sequences import Sequences
+from simulator.serving.requests import LEFT, Request
 
 if TYPE_CHECKING:
-    from profiles.records import Floats, Ints
+    from profiles.records import Ints
+    from simulator.serving.requests import Clock
     from simulator.serving.run import Load, Scheduler, StepPrices
-
-
-def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
-    """Run ``load`` to its end; raises as ``serving.run.check``."""
-    check(scheduler, load)
-    clock, lengths = Clock(prices), load.lengths()
-    loop: Queue | _Loop
-    if is_queue(scheduler, load):
-        loop = Queue(scheduler, load, clock)
-    else:
-        inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
-        loop = _Loop(scheduler, load, prices, lengths, clock, inside)
-    loop.run()
-    times = clock.times()
-    kept = _latencies(loop.done, times)[load.warm_up :]
-    (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
-    tokens, duration = sum(response for _, response in lengths), float(times[-1])
-    return Served(ttft, tpot, ttft_median, tpot_median, tokens / duration, duration, loop.evictions)
-
-
-def _latencies(done: Ints, times: Floats) -> Floats:
-    """Time to the first token and per token after it, shape ``[requests, 2]``, in the order in which they ended."""
-    sent, first, end, response, count = done.T
-    began = times[first]
-    both = np.stack([began - times[sent], (times[end] - began) / np.maximum(response - 1, 1)], axis=1)
-    return np.asarray(np.repeat(both, count, axis=0), dtype=np.float64)
+    from simulator.serving.sequences import Sequences
 
 
 @dataclass(eq=False, slots=True)
-class _Loop:
+class Loop:
     """The state of a run: requests sent and ended, those on their way to the scheduler, and those ``inside``.
 
     ``planned`` is when the last step was planned, or ``last`` has the active and the context tokens of that step.
@@ -251,9 +224,18 @@ class _Loop:
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""
-        done, turn = self.inside.ended(), self.clock.turn
-        for request in done:
-            self.over += (request.sent, request.first, turn, request.response, 1)
-        self.ended += len(done)
+        inside, turn, ended = self.inside, self.clock.turn, self.ended
+        ends, ticks = inside.ends, inside.ticks
+        while ends and ends[0][0] <= ticks:
+            end, _, request = heappop(ends)
+            if request.end == end:  # or it was evicted since
+                request.end = LEFT
+                inside.decoding -= 1
+                inside.read -= request.whole - 1 - end
+                inside.until -= end
+                self.over += (request.sent, request.first, turn, request.response, 1)
+                self.ended += 1
+        if ends and ends[0][2].end != ends[0][0]:
+            inside.drop()
         if self.sent < len(self.lengths):
-            self._send(min(len(done), len(self.lengths) - self.sent))
+            self._send(min(self.ended - ended, len(self.lengths) - self.sent))

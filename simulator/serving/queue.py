@@ -153,7 +153,8 @@ class Queue(Line):
         active = len(running)
         # A prompt that the step completes gives a token at its end, as if its request had decoded in it.
         beside, read, ends = (active, context, self.ticks) if rules.mixes and active else (0, 0, self.ticks - 1)
-        budget, spare, come = rules.token_budget - beside, float(room), 0
+        budget, come = rules.token_budget - beside, 0
+        spare: float = room
         new: list[int] = []
         past: list[int] = []
         if budget <= 0:

@@ -122,20 +122,6 @@ class Sequences:
         self.evictions += 1
         return held
 
-    def ended(self) -> list[Request]:
-        """Requests that have all of their response: they leave."""
-        ends, ticks, done = self.ends, self.ticks, []
-        while ends and ends[0][0] <= ticks:
-            end, _, request = heappop(ends)
-            if request.end == end:
-                request.end = LEFT
-                self.decoding -= 1
-                self.read -= request.whole - 1 - end
-                self.until -= end
-                done.append(request)
-        self.drop()
-        return done
-
     def drop(self) -> None:
         """Those that were evicted are not first of those that end."""
         ends = self.ends

@@ -217,21 +217,16 @@ class StepTables:
 
     def _decoding(self, active: int) -> tuple[list[float], float, float]:
         """Of steps with so many decodes: attention over the contexts, all else that the GPU does, and the host."""
-        known = self._decodes
+        known, sequences = self._decodes, self.sequences
         if active not in known:
-            low, high, weight = self._between(active)
-            row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
+            high = min(max(int(sequences.searchsorted(active)), 1), len(sequences) - 1)
+            low = float(sequences[high - 1])
+            weight = (active - low) / (float(sequences[high]) - low)
+            row = np.asarray(self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
             rows, linear, head = active * self.checked, self._linear, self._head
             fixed = linear[min(rows, len(linear) - 1)] + head[min(rows, len(head) - 1)]
             known[active] = row.tolist(), fixed, self.host_s + self.host_s_per_sequence * active
         return known[active]
-
-    def _between(self, active: int) -> tuple[int, int, float]:
-        """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
-        sequences = self.sequences
-        high = min(max(int(sequences.searchsorted(active)), 1), len(sequences) - 1)
-        low = float(sequences[high - 1])
-        return high - 1, high, (active - low) / (float(sequences[high]) - low)
 
 
 def sum_of_steps(first: float, slope: float, count: int, least: float) -> float:

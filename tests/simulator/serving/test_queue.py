@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.serving.loop import _Loop
+from simulator.serving.loop import Loop
 from simulator.serving.queue import Queue, is_queue
 from simulator.serving.requests import Clock
 from simulator.serving.run import Load, Scheduler
@@ -22,7 +22,7 @@ def by_queue(scheduler: Scheduler, load: Load) -> tuple[np.ndarray, int]:
 
 def by_loop(scheduler: Scheduler, load: Load) -> tuple[np.ndarray, int]:
     inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
-    loop = _Loop(scheduler, load, LinearPrices(), load.lengths(), Clock(LinearPrices()), inside)
+    loop = Loop(scheduler, load, LinearPrices(), load.lengths(), Clock(LinearPrices()), inside)
     loop.run()
     return times_of(loop.done, loop.clock), loop.evictions
 
