@@ -163,6 +163,8 @@ def number(cell: object) -> float | None:
     What follows a number in parentheses is a remark: "1 (5)" is 1 (5 belongs to another recipe), "64 (global)" is 64.
     So is the name of a degree before it ("TP 4"), a sign that it is rounded ("~800") and the unit of its column.
     """
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        return float(cell) if math.isfinite(cell) else None
     if is_empty(cell) or isinstance(cell, bool):
         return None
     text = re.sub(r"(?<=\d)\s*\([^()]*\)\s*$", "", str(cell))

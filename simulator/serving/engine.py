@@ -10,8 +10,8 @@ from simulator.cost import engine_memory
 from simulator.cost.formats import kv_dtype, weight_bytes
 from simulator.cost.speculation import checked_tokens, draft_weight_bytes
 from simulator.plan.layouts import GenerationLayouts
-from simulator.serving.loop import serve
 from simulator.serving.run import Scheduler
+from simulator.serving.serve import serve
 from simulator.serving.tabulate import tabulate
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ def serve_on(facts: Facts, shape: ModelShape, layout: GenerationLayout, load: Lo
     scheduler = scheduler_of(facts, shape, layout, precision, longest)
     decoding = layout.max_num_seqs * int(checked_tokens(facts))
     tokens = max(scheduler.token_budget, decoding) + decoding
-    prices = tabulate(facts, shape, layouts, precision, tokens, longest, sustained=load.at_once)
+    shortest = load.shortest(load.input_tokens)
+    fit = scheduler.kv_tokens // (shortest + scheduler.tokens_of_a_sequence)
+    most = max(1, min(layout.max_num_seqs, load.concurrency, fit))
+    prices = tabulate(facts, shape, layouts, precision, tokens, longest, load.at_once, shortest, most)
     return serve(scheduler, load, prices)
 
 

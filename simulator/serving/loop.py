@@ -1,57 +1,34 @@
 """An engine's scheduler, request by request: what waits, what is admitted, what each step computes.
 
-A step takes its price from ``StepPrices``; stretches of steps that only decode are priced in one go, and requests that
-go through the engine together are one record, so a run costs as many turns of the loop as it has steps with a prefill
-or an arrival. Once all requests have arrived nothing depends on the time any more, and all steps are priced last.
+A step takes its price from ``StepPrices``; stretches of steps that only decode are priced in one go, so a run costs as
+many turns of the loop as it has steps with a prefill, an arrival or an end. Once all requests have arrived nothing
+depends on the time any more, and all steps are priced last.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.serving.queue import Queue, is_queue
-from simulator.serving.requests import Clock, Group
-from simulator.serving.run import Served, check
-from simulator.serving.sequences import Sequences
+from simulator.serving.requests import LEFT, Request
 
 if TYPE_CHECKING:
-    from profiles.records import Floats, Ints
-    from simulator.serving.run import Chunk, Load, Scheduler, StepPrices
-
-
-def serve(scheduler: Scheduler, load: Load, prices: StepPrices) -> Served:
-    """Run ``load`` to its end; raises as ``serving.run.check``."""
-    check(scheduler, load)
-    clock, lengths = Clock(prices), load.lengths()
-    loop: Queue | _Loop
-    if is_queue(scheduler, load):
-        loop = Queue(scheduler, load, clock)
-    else:
-        inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
-        loop = _Loop(scheduler, load, prices, lengths, clock, inside)
-    loop.run()
-    times = clock.times()
-    kept = _latencies(loop.done, times)[load.warm_up :]
-    (ttft, tpot), (ttft_median, tpot_median) = kept.mean(axis=0).tolist(), np.median(kept, axis=0).tolist()
-    tokens, duration = sum(response for _, response in lengths), float(times[-1])
-    return Served(ttft, tpot, ttft_median, tpot_median, tokens / duration, duration, loop.evictions)
-
-
-def _latencies(done: Ints, times: Floats) -> Floats:
-    """Time to the first token and per token after it, shape ``[requests, 2]``, in the order in which they ended."""
-    sent, first, end, response, count = done.T
-    began = times[first]
-    both = np.stack([began - times[sent], (times[end] - began) / np.maximum(response - 1, 1)], axis=1)
-    return np.asarray(np.repeat(both, count, axis=0), dtype=np.float64)
+    from profiles.records import Ints
+    from simulator.serving.requests import Clock
+    from simulator.serving.run import Load, Scheduler, StepPrices
+    from simulator.serving.sequences import Sequences
 
 
 @dataclass(eq=False, slots=True)
-class _Loop:
-    """The state of a run: requests sent and ended, those on their way to the scheduler, and those ``inside``."""
+class Loop:
+    """The state of a run: requests sent and ended, those on their way to the scheduler, and those ``inside``.
+
+    ``planned`` is when the last step was planned, or ``last`` has the active and the context tokens of that step.
+    """
 
     scheduler: Scheduler
     load: Load
@@ -60,39 +37,47 @@ class _Loop:
     clock: Clock
     inside: Sequences
     planned: float = 0.0
+    last: tuple[int, int] | None = None
     front_free: float = 0.0
     sent: int = 0
     ended: int = 0
-    arrivals: deque[tuple[float, Group]] = field(default_factory=deque)
+    arrivals: deque[tuple[float, Request]] = field(default_factory=deque)
     over: list[int] = field(default_factory=list)
 
+    # Long, as each call here counts.
     def run(self) -> None:
-        mixes, all_requests, inside = self.scheduler.mixes, self.load.num_requests, self.inside
-        waiting, ends, each = inside.waiting, inside.ends, inside.each
-        arrivals, clock, ahead = self.arrivals, self.clock, self.scheduler.plans_ahead
-        self._send(min(self.load.concurrency, all_requests))
-        while self.ended < all_requests:
-            if arrivals and arrivals[0][0] <= (self.planned if ahead else clock.now):
+        rules, inside, arrivals, clock = self.scheduler, self.inside, self.arrivals, self.clock
+        waiting, ends, partial, each, mixes = inside.waiting, inside.ends, inside.partial, inside.each, rules.mixes
+        own, keeps, requests = rules.admits_with_output, rules.keeps_for_running, len(self.lengths)
+        self._send(min(self.load.concurrency, requests))
+        while self.ended < requests:
+            if not waiting and arrivals and arrivals[0][0] <= clock.now:
                 self._arrive()
-            room = inside.room
-            evicted = mixes and room < inside.decoding
-            if evicted:
-                room = inside.make_room()
-            # Planning costs more than to see that the cache does not hold the first that waits.
-            fits = not evicted and waiting and waiting[0].prompt + waiting[0].made + each <= room
-            if (fits or inside.partial) and self._prefill(evicted):
+            decoding, ticks, evicted = inside.decoding, inside.ticks, False
+            room = inside.kv_tokens - inside.begun - inside.read - decoding * (ticks + each)
+            beside = decoding if mixes else 0
+            if room < beside:
+                evicted, room = True, inside.make_room()
+                beside = inside.decoding
+            fits = False
+            # Planning costs more than to see that the cache does not hold the first in line.
+            if waiting and not evicted:
+                need = own * (waiting[0].whole - waiting[0].size)
+                need = need + keeps * inside.to_come if keeps else need
+                fits = waiting[0].size + each + (need if need > beside else beside) <= room
+            if (fits or partial) and self._prefill(room if fits else 0, beside):
                 pass
             elif inside.decoding:
                 self._decode(room)
             else:
-                self.clock.pass_s(self.arrivals[0][0] - self.clock.now)
-                self.planned = self.clock.now
+                clock.pass_s(arrivals[0][0] - clock.now)
+                self.planned, self.last = clock.now, None
             if ends and ends[0][0] <= inside.ticks:
                 self._finish()
 
     @property
     def done(self) -> Ints:
-        """Turns at which requests were sent, began and ended, their response and count, shape ``[groups, 5]``."""
+        """Turns at which requests were sent, began and ended, their response and count, shape ``[requests, 5]``."""
         return np.fromiter(self.over, np.int64).reshape(-1, 5)
 
     @property
@@ -102,119 +87,155 @@ class _Loop:
 
     def _send(self, count: int) -> None:
         """The client sends the next requests; the front end takes each when it is done with those before."""
-        load, now = self.load, self.clock.now
-        alike = load.shortest_share == 1.0 and load.front_end_s_per_prompt_token == 0.0
-        for _ in range(1 if alike else count):
-            prompt, response = self.lengths[self.sent]
-            self.front_free = max(now, self.front_free) + load.front_end_s_per_prompt_token * prompt
-            group = Group(self.clock.turn, prompt, response, count if alike else 1)
-            self.arrivals.append((self.front_free + load.front_end_s, group))  # no earlier than those before
-            self.sent += group.count
+        load, clock, free = self.load, self.clock, self.front_free
+        for prompt, response in self.lengths[self.sent : self.sent + count]:
+            free = (free if free > clock.now else clock.now) + load.front_end_s_per_prompt_token * prompt
+            request = Request(clock.turn, prompt + response, response, prompt)
+            self.arrivals.append((free + load.front_end_s, request))  # no earlier than those before
+        self.sent, self.front_free = self.sent + count, free
 
     def _arrive(self) -> None:
-        seen = self.planned if self.scheduler.plans_ahead else self.clock.now
-        while self.arrivals and self.arrivals[0][0] <= seen:
-            self.inside.waiting.append(self.arrivals.popleft()[1])
+        """Requests that the front end was done with when the last step was planned get in line.
 
-    # Long, as thousands of steps go through here and each call counts.
-    def _prefill(self, evicted: bool) -> bool:
+        Who stands behind others makes no difference, so this is asked when the line is empty.
+        """
+        seen, arrivals = self.clock.now, self.arrivals
+        if self.scheduler.plans_ahead:
+            if self.last:
+                self.planned, self.last = seen - self.prices.stretch_s(*self.last, 1), None
+            seen = self.planned
+        while arrivals and arrivals[0][0] <= seen:
+            self.inside.waiting.append(arrivals.popleft()[1])
+
+    # Long, as thousands of steps go through here.
+    def _prefill(self, room: int, beside: int) -> bool:
         """One step with as much of prompts as it takes, those begun first; whether it takes any.
 
-        Prompts that it completes give a token at its end.
+        ``room``: what the cache has for those that wait, 0 if none of them comes in.
         """
         rules, inside, clock = self.scheduler, self.inside, self.clock
-        beside, context = (inside.decoding, inside.context) if rules.mixes else (0, 0)
-        budget, chunks, completed = rules.token_budget - beside, [], []
-        for group in inside.partial:  # each of one request
-            size, past = group.prompt + group.made, group.cached
-            new = min(size - past, budget, rules.longest_chunk)
-            if new > 0:
-                chunks.append((new, past))
-                budget -= new
-                group.cached = past + new
-                if past + new == size:
-                    completed.append(group)
-        if not evicted and budget > 0 and inside.waiting:
-            self._admit(budget, beside, chunks, completed)
-        if not chunks:
+        context, kept = inside.read + inside.decoding * inside.ticks if beside else 0, 0.0
+        new: list[int] = []
+        past: list[int] = []
+        completed: list[Request] = []
+        budget = rules.token_budget - beside
+        if rules.keeps_for_running:  # before this step's admissions, whose own share comes on top
+            kept = rules.keeps_for_running * inside.to_come
+        for request in inside.partial:
+            left = request.size - request.cached
+            more = min(left, budget, rules.longest_chunk)
+            if more > 0:
+                new.append(more)
+                past.append(request.cached)
+                budget -= more
+                request.cached += more
+                if more == left:
+                    completed.append(request)
+        if room and budget > 0:
+            self._admit(budget, beside, room, kept, new, completed)
+        if not new:
             return False
-        self.planned = clock.now
-        heads = beside + sum([group.count for group in completed])
-        if self.arrivals or self.sent < self.load.num_requests:
-            clock.pass_s(self.prices.mixed_step_s(beside, context, chunks, heads))
+        self.planned, self.last = clock.now, None
+        if self.arrivals or self.sent < len(self.lengths):
+            clock.pass_s(self.prices.mixed_step_s(beside, context, new, past, beside + len(completed)))
         else:
-            clock.mixed_later(beside, context, chunks, heads)
+            clock.mixed_later(beside, context, new, past, beside + len(completed))
         if beside:
             inside.ticks += 1
         if completed:
-            inside.start(completed, clock.turn)
+            self._start(completed)
         return True
 
     # Long by the rules of all engines, each a line or two, and as thousands of requests come in here.
-    def _admit(self, budget: int, beside: int, chunks: list[Chunk], completed: list[Group]) -> None:
+    def _admit(
+        self, budget: int, beside: int, free: int, kept: float, new: list[int], completed: list[Request]
+    ) -> None:
         """Those that come in with this step, first in line first, and as much of their prompts as it takes."""
         rules, inside = self.scheduler, self.inside
-        own, keeps, response, need = rules.admits_with_output, rules.keeps_for_running, 0.0, float(beside)
-        kept = keeps * inside.to_come if keeps else 0.0  # before this step's admissions, whose own share comes on top
-        waiting, newest, each, free = inside.waiting, inside.newest, inside.each, inside.room
-        whole = rules.longest_chunk if rules.chunked else rules.token_budget
+        own, waiting, each, chunked = rules.admits_with_output, inside.waiting, inside.each, rules.chunked
+        whole = rules.longest_chunk if chunked else rules.token_budget
         slots = rules.max_num_seqs - inside.decoding - len(inside.partial)
-        while waiting and budget > 0 and slots > 0:
-            group, count = waiting[0], 1
-            new = size = group.prompt + group.made
-            taken = size + each
-            if own or keeps:
-                response = own * (group.response - group.made)
-                need = max(kept + response, beside)
-            if taken + need > free:
+        while budget > 0 and slots > 0:
+            if not waiting:
+                if self.arrivals and self.arrivals[0][0] <= self.clock.now:
+                    self._arrive()
+                if not waiting:
+                    break
+            request = waiting[0]
+            more = size = request.size
+            response = own * (request.whole - size)
+            need = kept + response
+            if size + each + (need if need > beside else beside) > free:
                 break
             if size > budget or size > whole:
-                if not rules.chunked and (beside or chunks):
+                if not chunked and (beside or new):
                     break
-                new = min(budget, whole) if rules.chunked else size
-            elif group.count > 1:
-                fit = min((free - beside) // taken, int((free - kept) / (taken + response)))
-                count = max(min(budget // size, group.count, slots, fit), 1)
-            group = waiting.popleft() if group.count == count else group.split(count)
-            inside.admitted += 1
-            group.order = inside.admitted
-            newest.append(group)
-            if new == size:
-                completed.append(group)
+                more = min(budget, whole) if chunked else size
+            waiting.popleft()
+            inside.newest.append(request)
+            new.append(more)
+            if more == size:
+                completed.append(request)
             else:
-                inside.begin(group, new)
-            chunks += ((new, 0),) * count
-            kept += response * count
-            budget -= new * count
-            free -= taken * count
-            slots -= count
+                inside.begin(request, more)
+            kept += response
+            budget -= more
+            free -= size + each
+            slots -= 1
+
+    def _start(self, requests: list[Request]) -> None:
+        """Their prompts are computed: each has one more token and decodes from now on."""
+        inside, turn = self.inside, self.clock.turn
+        ticks, ends, order = inside.ticks, inside.ends, inside.admitted
+        for request in requests:
+            if request.cached:
+                inside.completed(request)
+            request.end = end = ticks - 1 + request.whole - request.size
+            if request.first < 0:
+                request.first = turn
+            inside.read += request.size - ticks
+            inside.until += end
+            order += 1
+            heappush(ends, (end, order, request))
+        inside.decoding += len(requests)
+        inside.admitted = order
 
     def _decode(self, room: int) -> None:
         """Decode until a sequence ends, the cache is full, or the next arrival is seen."""
-        inside, clock, prices = self.inside, self.clock, self.prices
-        if not self.arrivals and self.sent == self.load.num_requests:
+        inside, clock, arrivals = self.inside, self.clock, self.arrivals
+        if not arrivals and self.sent == len(self.lengths):
             inside.decode_on(clock, room, self.scheduler.mixes)
             return
-        steps = inside.decode_steps(room)
-        active, context, before = inside.decoding, inside.context, 0.0
-        if not self.arrivals:  # and those sent when it is over are not seen before
-            whole = prices.stretch_s(active, context, steps)
-        elif inside.waiting:
-            before = prices.stretch_s(active, context, steps - 1)
-            whole = before + prices.stretch_s(active, context + active * (steps - 1), 1)
+        active, ticks = inside.decoding, inside.ticks
+        if room < active:
+            room = inside.make_room()
+            active = inside.decoding
+        context, steps = inside.read + active * ticks, inside.ends[0][0] - ticks
+        steps = steps if steps * active <= room else room // active
+        if inside.waiting or not arrivals:  # and those sent when it is over are not seen before
+            self.last = (active, context + active * (steps - 1))
+            clock.pass_s(self.prices.stretch_s(active, context, steps))
         else:
-            left, ahead = self.arrivals[0][0] - clock.now, self.scheduler.plans_ahead
-            steps, before, whole = prices.until_s(active, context, steps, left, ahead)
-        self.planned = clock.now + before
-        clock.pass_s(whole)
-        inside.ticks += steps
+            left, ahead = arrivals[0][0] - clock.now, self.scheduler.plans_ahead
+            steps, before, whole = self.prices.until_s(active, context, steps, left, ahead)
+            self.planned, self.last = clock.now + before, None
+            clock.pass_s(whole)
+        inside.ticks = ticks + steps
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""
-        before, turn = self.ended, self.clock.turn
-        for group in self.inside.ended():
-            self.over += (group.sent, group.first, turn, group.response, group.count)
-            self.ended += group.count
-        left = self.load.num_requests - self.sent
-        if left:
-            self._send(min(self.ended - before, left))
+        inside, turn, ended = self.inside, self.clock.turn, self.ended
+        ends, ticks = inside.ends, inside.ticks
+        while ends and ends[0][0] <= ticks:
+            end, _, request = heappop(ends)
+            if request.end == end:  # or it was evicted since
+                request.end = LEFT
+                inside.decoding -= 1
+                inside.read -= request.whole - 1 - end
+                inside.until -= end
+                self.over += (request.sent, request.first, turn, request.response, 1)
+                self.ended += 1
+        if ends and ends[0][2].end != ends[0][0]:
+            inside.drop()
+        if self.sent < len(self.lengths):
+            self._send(min(self.ended - ended, len(self.lengths) - self.sent))

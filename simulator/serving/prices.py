@@ -17,22 +17,25 @@ class TabulatedPrices(StepTables):
 
     def stretches_s(self, active: Ints, context_tokens: Ints, steps: Ints) -> Floats:
         """See ``StepPrices``; as ``stretch_s``, all cells of all stretches at once."""
-        of, passed, count = self._cells_of(context_tokens / active, steps)
-        begins = np.flatnonzero(passed == 0)
-        rows, host, mean = active * self.checked, self._host_many_s(active), (context_tokens / active)[of] + passed
+        mean = context_tokens / active
+        of, cell, passed, count = self._cells_of(mean, steps)
+        rows, host, begins = active * self.checked, self._host_many_s(active), np.flatnonzero(passed == 0)
         fixed = self._fixed_many_s(rows, rows)[of]
         least = np.maximum(host * self.host_overlaps, self.decode_floor_s)[of]
-        first, last = (fixed + self._attention_s(active, at, of) for at in (mean, mean + (count - 1)))
+        begin, here, slope, wide = self._in_cells(active, of, cell)
+        past = mean[of] + passed - begin
+        first = fixed + here + slope * np.minimum(np.maximum(past, 0.0), wide)
+        last = fixed + here + slope * np.minimum(np.maximum(past + (count - 1), 0.0), wide)
         low, high = np.minimum(first, last), np.maximum(first, last)
         whole = count * np.where(high <= least, least, (first + last) / 2.0)
         for i in np.flatnonzero((low < least) & (least < high)).tolist():
-            slope = float(last[i] - first[i]) / float(count[i] - 1)
-            whole[i] = sum_of_steps(float(first[i]), slope, int(count[i]), float(least[i]))
+            growth = float(last[i] - first[i]) / float(count[i] - 1)
+            whole[i] = sum_of_steps(float(first[i]), growth, int(count[i]), float(least[i]))
         whole = np.add.reduceat(whole, begins) + host * steps * (not self.host_overlaps)
         return np.asarray(whole / self.given, dtype=np.float64)
 
-    def _cells_of(self, mean: Floats, steps: Ints) -> tuple[Ints, Ints, Ints]:
-        """Cells of the contexts that stretches from ``mean`` on go through: of which one, steps before, and in it."""
+    def _cells_of(self, mean: Floats, steps: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Cells of contexts that stretches from ``mean`` on go through: of which, upper end, steps before and in it."""
         first, last = np.searchsorted(self.contexts, mean), np.searchsorted(self.contexts, mean + (steps - 1))
         cells = last - first + 1
         ends = np.cumsum(cells)
@@ -43,18 +46,23 @@ class TabulatedPrices(StepTables):
         passed = np.where(cell == first[of], 0, before)
         after = np.append(passed[1:], 0)
         after[ends - 1] = steps
-        return of, passed, after - passed
+        return of, cell, passed, after - passed
 
-    def _attention_s(self, active: Ints, mean: Floats, of: Ints) -> Floats:
-        """Attention of decodes at contexts ``mean``, ``active[of]`` sequences each."""
+    def _attention_s(self, active: Ints, mean: Floats) -> Floats:
+        """Attention of decodes at contexts ``mean``."""
+        cell = np.searchsorted(self.contexts, mean)
+        begin, here, slope, wide = self._in_cells(active, np.arange(len(active)), cell)
+        return np.asarray(here + slope * np.minimum(np.maximum(mean - begin, 0.0), wide), dtype=np.float64)
+
+    def _in_cells(self, active: Ints, of: Ints, cell: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+        """Where cells of the contexts begin, attention of ``active[of]`` decodes there and more a token, and width."""
         counts, own = np.unique(active, return_inverse=True)
         above = np.clip(np.searchsorted(self.sequences, counts), 1, len(self.sequences) - 1)
         share = ((counts - self.sequences[above - 1]) / (self.sequences[above] - self.sequences[above - 1]))[:, None]
         rows = self.decode_s[above - 1] * (1 - share) + self.decode_s[above] * share
-        high = np.clip(np.searchsorted(self.contexts, mean), 1, len(self.contexts) - 1)
-        low, kind = self.contexts[high - 1], own[of]
-        here, weight = rows[kind, high - 1], np.clip((mean - low) / (self.contexts[high] - low), 0.0, 1.0)
-        return np.asarray(here + (rows[kind, high] - here) * weight, dtype=np.float64)
+        begins, wide, slopes = self.contexts[:-1], np.diff(self.contexts), np.diff(rows, axis=1)
+        low, kind = np.minimum(np.maximum(cell - 1, 0), len(wide) - 1), own[of]
+        return begins[low], rows[kind, low], (slopes / wide)[kind, low], wide[low]
 
     def mixed_steps_s(self, steps: Ints, chunks: Ints) -> Floats:
         """See ``StepPrices``; ``mixed_step_s`` of all steps at once."""
@@ -68,7 +76,7 @@ class TabulatedPrices(StepTables):
             gpu += np.add.reduceat(taken, begins)
         else:
             gpu += self._fullest_copies_s(checked, prompts, new, taken)
-        gpu[beside] += self._attention_s(active[beside], context[beside] / active[beside], np.arange(len(beside)))
+        gpu[beside] += self._attention_s(active[beside], context[beside] / active[beside])
         gpu, host = np.maximum(gpu, self.prefill_floor_s), self._host_many_s(active + prompts)
         whole = np.maximum(gpu, host) if self.host_overlaps else gpu + host
         if self.given > 1.0 and len(beside):

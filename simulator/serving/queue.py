@@ -2,69 +2,34 @@
 
 Who came first is first in line, first in the cache and last to be evicted, so that no younger request is ever ahead of
 it. Those that run end in the order in which they came: one that runs is no more than the tick at which it ends, one
-that was evicted no more than the tokens that are left of it. Nothing depends on the time either, so all steps are
-priced last. Runs of two thousand requests on a small cache evict ten thousand times, hence few calls here.
+that was evicted no more than the tokens that it has. Where the front end takes no time nothing depends on the
+time either, and all steps are priced last; otherwise those are until all requests have been seen. Runs of two thousand
+requests on a small cache evict ten thousand times, hence few calls here.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simulator.serving.line import Line
+
 if TYPE_CHECKING:
     from profiles.records import Ints
-    from simulator.serving.requests import Clock
-    from simulator.serving.run import Chunk, Load, Scheduler
+    from simulator.serving.run import Load, Scheduler
 
 
 def is_queue(scheduler: Scheduler, load: Load) -> bool:
-    """Whether ``Queue`` can run it: nobody waits but for steps, and one prompt at most is begun after each."""
-    alike = load.shortest_share == 1.0 and scheduler.copies == 1 and scheduler.mixes
-    return alike and load.front_end_s == 0.0 and load.front_end_s_per_prompt_token == 0.0
+    """Whether ``Queue`` can run it: requests alike, seen in the order they are sent, one prompt at most begun."""
+    return load.shortest_share == 1.0 and scheduler.copies == 1 and load.front_end_s_per_prompt_token == 0.0
 
 
-@dataclass(eq=False, slots=True)
-class Queue:
-    """An engine, the requests inside it, and those in line.
+class Queue(Line):
+    """An engine that serves a ``Line`` to its end."""
 
-    Parameters
-    ----------
-    ticks, evictions, unsent, started, ended
-        Steps with decodes and requests evicted so far, requests yet to be sent, that had a first token, and that ended.
-    running, until
-        Ticks at which those that decode end, oldest first, and their sum.
-    begun, cached
-        Tokens of the prompt that is begun, and of them those that are computed. It is the youngest inside.
-    evicted
-        Response tokens that each evicted request still has to make, first in line last.
-    fresh, coming
-        Requests in line behind these, and those sent that are not seen yet.
-    sent, first, last
-        ``(turn, count)`` of the clock at which requests were sent, had their first token, and their last.
-    """
-
-    scheduler: Scheduler
-    load: Load
-    clock: Clock
-    ticks: int = 0
-    evictions: int = 0
-    unsent: int = 0
-    started: int = 0
-    ended: int = 0
-    until: int = 0
-    begun: int = 0
-    cached: int = 0
-    fresh: int = 0
-    coming: int = 0
-    running: deque[int] = field(default_factory=deque)
-    evicted: list[int] = field(default_factory=list)
-    sent: list[tuple[int, int]] = field(default_factory=list)
-    first: list[tuple[int, int]] = field(default_factory=list)
-    last: list[tuple[int, int]] = field(default_factory=list)
+    __slots__ = ()
 
     @property
     def done(self) -> Ints:
@@ -77,172 +42,154 @@ class Queue:
     # Long, as each call here counts.
     def run(self) -> None:
         rules, load, running, evicted = self.scheduler, self.load, self.running, self.evicted
-        each, whole = rules.tokens_of_a_sequence, load.input_tokens + load.output_tokens
-        self.unsent = load.num_requests
-        self.fresh = self._send(load.concurrency)
-        while self.ended < load.num_requests:
+        each, mixes, tokens = rules.tokens_of_a_sequence, rules.mixes, rules.kv_tokens
+        requests, prompt = load.num_requests, load.input_tokens
+        self.unsent, self.timed, self.whole = requests, load.front_end_s > 0.0, prompt + load.output_tokens
+        self.send(load.concurrency)
+        self.fresh, self.coming = self.fresh + self.coming, 0
+        while self.ended < requests:
+            if self.timed and self.arrivals and self.arrivals[0][0] <= self.clock.now:
+                self.see()
             active = len(running)
-            room = rules.kv_tokens - active * (whole - 1 + each + self.ticks) + self.until
+            room = tokens - self.context - active * each
+            beside = active if mixes else 0
             if self.begun:
                 room -= self.begun + each
-            # Planning costs more than to see that the cache does not hold the first in line.
-            ahead = whole - evicted[-1] if evicted else load.input_tokens
-            fits = ahead + each + active <= room and (evicted or self.fresh)
-            if room < active or not ((fits or self.begun) and self._prefill(room)):
-                self._decode(room)
+                fits = room >= beside
+            elif evicted:  # planning costs more than to see that the cache does not hold the first in line
+                fits = evicted[-1] + each + beside <= room
+            else:
+                fits = self.fresh > 0 and prompt + each + beside <= room
+            if not (fits and self._prefill(room)):
+                if active and mixes and not (self.timed or self.coming):
+                    self._decode(room)
+                elif active:
+                    self._decode_once(room)
+                elif self.timed:
+                    self._wait()
             if self.coming:
                 self.fresh += self.coming
                 self.coming = 0
             if running and running[0] == self.ticks:
                 self._finish()
 
-    def _send(self, count: int) -> int:
-        """The client sends so many more requests, or all that are left; how many these are."""
-        count = min(count, self.unsent)
-        if count:
-            self.sent.append((self.clock.turn, count))
-            self.unsent -= count
-        return count
+    def _wait(self) -> None:
+        """Nothing is inside or in line until the next arrival."""
+        self.clock.pass_s(self.arrivals[0][0] - self.clock.now)
+        self.planned = self.clock.now
 
     def _finish(self) -> None:
         """Those that have all of their response leave, and the client sends as many more."""
-        running, ticks, before = self.running, self.ticks, len(self.running)
+        running, ticks, count = self.running, self.ticks, 1
+        running.popleft()
         while running and running[0] == ticks:
             running.popleft()
-        count = before - len(running)
+            count += 1
         self.ended += count
-        self.until -= count * ticks
+        self.context -= count * (self.whole - 1)
         self.last.append((self.clock.turn, count))
         if self.unsent:
-            sent = self._send(count)
-            if self.scheduler.plans_ahead:
-                self.coming = sent
-            else:
-                self.fresh += sent
+            self.send(count)
 
     # Long, as ten thousands of evictions go through here.
     def _decode(self, room: int) -> None:
         """Decode until a request ends. Whenever the cache is full the youngest leaves it, and is first in line."""
-        running, evicted, coming, until, ticks = self.running, self.evicted, self.coming, self.until, self.ticks
-        span, each = self.load.input_tokens + self.load.output_tokens - 1, self.scheduler.tokens_of_a_sequence
-        active, before, held, stretches = len(running), len(evicted), span + each, list[int]()
-        if self.begun and room < active:
-            evicted.append(span + 1 - self.begun)
-            room += self.begun + each
-            self.begun = 0
-        while active:
+        running, evicted, each, ticks = self.running, self.evicted, self.scheduler.tokens_of_a_sequence, self.ticks
+        if self.begun:
+            if room >= len(running):
+                self._decode_once(room)
+                return
+            room = self.evict(room)
+        active, before, pop, leaves = len(running), len(evicted), running.pop, evicted.append
+        stretches: list[int] = []
+        free = self.context + room  # of the cache, for what decodes read
+        left, grown = running[0] - ticks, ticks + self.whole
+        while True:
             while room < active:
-                end = running.pop()
-                left = end - ticks
-                evicted.append(left)
-                room += held - left
-                until -= end
+                has = grown - pop()
+                leaves(has)
+                room += has - 1 + each
+                free += each
                 active -= 1
-            steps = running[0] - ticks
-            if steps * active > room:
-                steps = room // active
-            if coming and not evicted and not self.fresh:  # these are seen after a step
-                steps = 1
-            stretches += (active, active * (span + ticks) - until, steps)
-            ticks += steps
-            if coming or self.begun or running[0] == ticks:
+            steps = room // active
+            if steps >= left:
                 break
+            stretches += (active, free - room, steps)
             room -= steps * active
-        self.clock.later(stretches)
+            grown += steps
+            left -= steps
+        stretches += (active, free - room, left)
+        self.context, self.ticks = free - room + left * active, running[0]
         self.evictions += len(evicted) - before
-        self.until, self.ticks = until, ticks
+        self.clock.later(stretches)
 
+    def _decode_once(self, room: int) -> None:
+        """Decode until a request ends, the cache is full, or an arrival is seen."""
+        clock, running, arrivals, before = self.clock, self.running, self.arrivals, 0.0
+        room = room if room >= len(running) else self.evict(room)
+        active, context, in_line = len(running), self.context, self.evicted or self.fresh
+        steps = min(running[0] - self.ticks, room // active)
+        if not self.timed:
+            steps = 1 if self.coming and not in_line else steps  # these are seen after a step
+            clock.later([active, context, steps])
+        else:
+            prices = clock.prices
+            if in_line or not arrivals:  # and those sent when it is over are not seen before
+                whole = prices.stretch_s(active, context, steps)
+                if arrivals and self.scheduler.plans_ahead:
+                    before = whole - prices.stretch_s(active, context + active * (steps - 1), 1)
+            else:
+                left, ahead = arrivals[0][0] - clock.now, self.scheduler.plans_ahead
+                steps, before, whole = prices.until_s(active, context, steps, left, ahead)
+            self.planned = clock.now + before
+            clock.pass_s(whole)
+        self.ticks += steps
+        self.context = context + steps * active
+
+    # Long, as thousands of steps go through here.
     def _prefill(self, room: int) -> bool:
         """One step with as much of prompts as it takes, the one that is begun first; whether it takes any."""
-        rules, running, begun, beside = self.scheduler, self.running, self.begun, len(self.running)
-        budget, whole = rules.token_budget - beside, self.load.input_tokens + self.load.output_tokens
+        rules, running, begun, context, clock = self.scheduler, self.running, self.begun, self.context, self.clock
+        active = len(running)
+        # A prompt that the step completes gives a token at its end, as if its request had decoded in it.
+        beside, read, ends = (active, context, self.ticks) if rules.mixes and active else (0, 0, self.ticks - 1)
+        budget, come = rules.token_budget - beside, 0
+        spare: float = room
+        new: list[int] = []
+        past: list[int] = []
         if budget <= 0:
             return False
-        context, after = beside * (whole - 1 + self.ticks) - self.until, self.ticks + (beside > 0)
-        to_come = self.until - beside * self.ticks + (whole - begun if begun else 0)
-        spare = room - rules.keeps_for_running * to_come
-        chunks: list[Chunk] = []
+        if rules.keeps_for_running:
+            to_come = active * (self.whole - 1) - context + (self.whole - begun if begun else 0)
+            spare -= rules.keeps_for_running * to_come
         if begun:
-            new = min(begun - self.cached, budget)
-            chunks.append((new, self.cached))
-            budget -= new
-            self.cached += new
-            if self.cached == begun:
-                self._start(after - 1 + whole - begun, 1)
-                self.begun = 0
+            past.append(self.cached)
+            left = begun - self.cached
+            if left <= budget:
+                budget -= left
+                new.append(left)
+                running.append(ends + self.whole - begun)
+                come, self.begun = begun, 0
+            else:
+                new.append(budget)
+                self.cached += budget
+                budget = 0
         if budget:
-            self._admit(budget, room - beside, spare, after, chunks)
-        if chunks:
-            self.clock.mixed_later(beside, context, chunks, len(running))
-            self.ticks = after
-            reached = self.ended + len(running)
-            if reached > self.started:  # those that come back had their first token before
-                self.first.append((self.clock.turn, reached - self.started))
-                self.started = reached
-        return bool(chunks)
-
-    def _start(self, end: int, count: int) -> None:
-        """So many decode from now on, and end then."""
-        self.running.extend((end,) * count)
-        self.until += end * count
-
-    # Long, as ten thousands of requests that were evicted come back here.
-    def _admit(self, budget: int, room: int, spare: float, after: int, chunks: list[Chunk]) -> None:
-        """Those that come in with this step, first in line first; ``chunks`` get what it takes of their prompts.
-
-        ``room`` and ``spare`` are left for them, beside what decodes take in this step and what they take later on. A
-        prompt that the step completes gives a token at its end; the next one is due at the tick ``after``.
-        """
-        rules, load, running, evicted = self.scheduler, self.load, self.running, self.evicted
-        own, each, whole = rules.admits_with_output, rules.tokens_of_a_sequence, load.input_tokens + load.output_tokens
-        slots, ends, until, before, cut = rules.max_num_seqs - len(running), after - 1, 0, len(running), 0
-        for left in islice(reversed(evicted), max(slots, 0)):
-            size = whole - left
-            taken = size + each
-            kept = taken + own * left
-            if taken > room or kept > spare:
-                break
-            if size > budget:
-                cut = size
-                break
-            budget -= size
-            room -= taken
-            spare -= kept
-            chunks.append((size, 0))
-            end = ends + left
-            running.append(end)
-            until += end
-        self.until += until
-        del evicted[len(evicted) - len(running) + before :]
-        if not evicted:
-            budget, cut = self._admit_fresh(budget, room, spare, ends, chunks)
-        if cut:
-            self._next(cut, budget, ends + whole - cut, chunks)
-
-    def _admit_fresh(self, budget: int, room: int, spare: float, ends: int, chunks: list[Chunk]) -> tuple[int, int]:
-        """As ``_admit``, of those that have not been inside: what is left of ``budget``, and the prompt it cuts."""
-        prompt, response = self.load.input_tokens, self.load.output_tokens
-        taken = prompt + self.scheduler.tokens_of_a_sequence
-        kept = taken + self.scheduler.admits_with_output * response
-        slots = self.scheduler.max_num_seqs - len(self.running)
-        fit = max(0, min(room // taken, int(spare // kept), slots, self.fresh))
-        count = min(fit, budget // prompt)
-        self._start(ends + response, count)
-        self.fresh -= count
-        chunks += ((prompt, 0),) * count
-        return budget - count * prompt, prompt if count < fit else 0
-
-    def _next(self, size: int, budget: int, end: int, chunks: list[Chunk]) -> None:
-        """The next in line has room, and a longer prompt than the step still takes: it is cut, or waits to be alone."""
-        chunked = self.scheduler.chunked
-        if not (budget if chunked else not self.running and not chunks):
-            return
-        if self.evicted:
-            self.evicted.pop()
+            if self.evicted:
+                come += self.admit_evicted(budget, room - beside, spare, ends, new)
+            elif self.fresh:
+                come += self.admit_fresh(budget, room - beside, spare, ends, new)
+            if not new:
+                return False
+        inside = len(running)
+        if self.timed:
+            self.planned = clock.now
+            clock.pass_s(clock.prices.mixed_step_s(beside, read, new, past, beside + inside - active))
         else:
-            self.fresh -= 1
-        chunks.append((budget if chunked else size, 0))
-        if chunked:
-            self.begun, self.cached = size, budget
-        else:
-            self._start(end, 1)
+            clock.mixed_later(beside, read, new, past, beside + inside - active)
+        self.ticks, self.context = ends + 1, context + beside + come
+        reached = self.ended + inside
+        if reached > self.started:  # those that come back had their first token before
+            self.first.append((clock.turn, reached - self.started))
+            self.started = reached
+        return True

@@ -1,4 +1,4 @@
-"""Requests in the engine, those that go through it together as one record, and the time of a run turn by turn."""
+"""A request in the engine or in line, and the time of a run turn by turn."""
 
 from __future__ import annotations
 
@@ -10,38 +10,28 @@ import numpy as np
 
 if TYPE_CHECKING:
     from profiles.records import Floats
-    from simulator.serving.run import Chunk, StepPrices
+    from simulator.serving.run import StepPrices
 
 
 WAITS, LEFT = -1, -2
-"""``Group.end`` of one that does not decode: not yet, or no more."""
+"""``Request.end`` of one that does not decode: not yet, or no more."""
 
 
 @dataclass(eq=False, slots=True)
-class Group:
-    """``count`` requests alike, each with ``made`` response tokens when it last came in or left.
+class Request:
+    """``whole`` tokens when it ends, ``response`` of them its response, ``size`` when it last came in or left.
 
-    While they decode, ``end`` is the tick at which they have all of their response, and each reads ``read`` tokens more
-    than there were ticks; ``cached`` counts tokens computed of a prompt that is begun; ``order`` is that of admission.
-    ``sent`` and ``first`` are turns of the ``Clock``: when they were sent, and had their first token (-1: not yet).
+    ``end`` is the tick at which it has all of its response; ``cached`` counts tokens computed of a prompt that is
+    begun. ``sent`` and ``first`` are turns of the ``Clock``: when it was sent, and had its first token (-1: not yet).
     """
 
     sent: int
-    prompt: int
+    whole: int
     response: int
-    count: int = 1
-    made: int = 0
+    size: int
     end: int = WAITS
-    read: int = 0
     cached: int = 0
-    order: int = 0
     first: int = -1
-
-    def split(self, count: int) -> Group:
-        """So many of them on their own."""
-        self.count -= count
-        own = (self.sent, self.prompt, self.response, count, self.made, self.end, self.read, self.cached, self.order)
-        return Group(*own, self.first)
 
 
 @dataclass(eq=False, slots=True)
@@ -57,8 +47,9 @@ class Clock:
     turn: int = 0
     passed: list[float] = field(default_factory=list)  # the first turns
     mixed: list[int] = field(default_factory=list)  # turn, active, context, sampled, prompts
+    new: list[int] = field(default_factory=list)  # tokens of each of these prompts
+    past: list[int] = field(default_factory=list)  # which of them have tokens in the cache already, and how many
     stretches: list[int] = field(default_factory=list)  # active, context, steps: the other turns
-    chunks: list[Chunk] = field(default_factory=list)
 
     def pass_s(self, seconds: float) -> None:
         """Something that takes so long."""
@@ -71,10 +62,12 @@ class Clock:
         self.stretches += stretches
         self.turn += len(stretches) // 3
 
-    def mixed_later(self, active: int, context: int, chunks: list[Chunk], heads: int) -> None:
+    def mixed_later(self, active: int, context: int, new: list[int], past: list[int], heads: int) -> None:
         """A step with prefill, as of ``StepPrices.mixed_step_s``."""
-        self.mixed += (self.turn, active, context, heads, len(chunks))
-        self.chunks += chunks
+        self.mixed += (self.turn, active, context, heads, len(new))
+        if past:
+            self.past += chain.from_iterable(enumerate(past, len(self.new)))
+        self.new += new
         self.turn += 1
 
     def times(self) -> Floats:
@@ -83,7 +76,8 @@ class Clock:
         taken[1 : len(self.passed) + 1] = self.passed
         if self.mixed:
             mixed = np.fromiter(self.mixed, np.int64).reshape(-1, 5)
-            chunks = np.fromiter(chain.from_iterable(self.chunks), np.int64).reshape(-1, 2)
+            chunks, past = np.zeros((len(self.new), 2), np.int64), np.fromiter(self.past, np.int64).reshape(-1, 2)
+            chunks[:, 0], chunks[past[:, 0], 1] = self.new, past[:, 1]
             taken[mixed[:, 0] + 1] = self.prices.mixed_steps_s(mixed[:, 1:], chunks)
             rest[mixed[:, 0] + 1] = False
         if self.stretches:

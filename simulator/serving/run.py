@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 SEED = 0
 """Of the lengths that a load draws."""
 
-Chunk = tuple[int, int]
-"""``(new, past)``: tokens of a prompt that a step computes, and tokens of it that are in the cache already."""
-
 
 class StepPrices(Protocol):
     """Prices of one engine on one layout, in seconds."""
@@ -45,15 +42,20 @@ class StepPrices(Protocol):
         """Many such stretches, each as long as its steps together, shape ``[stretches]``."""
         ...
 
-    def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
-        """One step that computes ``chunks`` beside ``active`` decodes and samples ``heads`` sequences in all."""
+    def mixed_step_s(
+        self, active: int, context_tokens: int, new: Sequence[int], past: Sequence[int], heads: int
+    ) -> float:
+        """One step that computes so many ``new`` tokens of each prompt and samples ``heads`` sequences in all.
+
+        ``past`` has the tokens of the first of these prompts that are in the cache already; of the others none is.
+        """
         ...
 
     def mixed_steps_s(self, steps: Ints, chunks: Ints) -> Floats:
         """Many such steps, shape ``[steps]``.
 
-        ``steps`` has the active, context tokens, heads and number of chunks of each, shape ``[steps, 4]``, and
-        ``chunks`` those of all steps, shape ``[chunks, 2]``.
+        ``steps`` has the active, context tokens, heads and number of prompts of each, shape ``[steps, 4]``, and
+        ``chunks`` the new and past tokens of the prompts of all steps, shape ``[prompts, 2]``.
         """
         ...
 
@@ -129,13 +131,17 @@ class Load:
         """Whether all requests are sent at the start: the engine is never idle, so its power limit holds it back."""
         return self.concurrency >= self.num_requests
 
+    def shortest(self, longest: int) -> int:
+        """Tokens of the shortest prompt or response that is drawn where the longest has so many."""
+        return max(1, int(self.shortest_share * longest))
+
     def lengths(self) -> list[tuple[int, int]]:
         """Prompt and response tokens of every request, in the order they are sent; always the same."""
         if self.shortest_share == 1.0:
             return [(self.input_tokens, self.output_tokens)] * self.num_requests
         draw = np.random.default_rng(SEED)
         most = (self.input_tokens, self.output_tokens)
-        drawn = [draw.integers(max(1, int(self.shortest_share * m)), m + 1, self.num_requests) for m in most]
+        drawn = [draw.integers(self.shortest(m), m + 1, self.num_requests) for m in most]
         return list(zip(drawn[0].tolist(), drawn[1].tolist(), strict=True))
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from profiles.records import Floats
-    from simulator.serving.run import Chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +102,10 @@ class StepTables:
         return {}
 
     @cached_property
+    def _cells(self) -> dict[tuple[int, int], tuple[float, float, float, float, float, float]]:
+        return {}
+
+    @cached_property
     def _contexts(self) -> list[float]:
         return [*map(float, self.contexts)]
 
@@ -110,7 +113,6 @@ class StepTables:
         self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
     ) -> tuple[int, float, float]:
         """See ``StepPrices``."""
-        row, fixed, host = self._decoding(active)
         share, least, mean, overlaps = (
             1.0 / self.given,
             self.decode_floor_s,
@@ -120,7 +122,7 @@ class StepTables:
         count, end, before, passed = 0, -1.0, 0.0, 0.0
         while count < steps:
             if mean > end:  # a cell of the table, in which attention grows by as much a token
-                start, end, here, slope = self._cell(row, mean)
+                start, end, here, slope, fixed, host = self._cell(active, mean)
                 here += fixed
             gpu = here + slope * (mean - start)
             gpu = gpu if gpu > least else least
@@ -132,31 +134,17 @@ class StepTables:
             mean += 1.0
         return count, before, passed
 
-    def _cell(self, row: list[float], mean: float) -> tuple[float, float, float, float]:
-        """Where the contexts around ``mean`` begin and end, seconds of ``row`` at the begin, and more for each token.
-
-        Below the first and above the last context of the table attention is what it is there.
-        """
-        contexts = self._contexts
-        high = bisect_left(contexts, mean)
-        if high == 0:
-            return 0.0, contexts[0], row[0], 0.0
-        if high == len(contexts):
-            return contexts[-1], math.inf, row[-1], 0.0
-        low, here = contexts[high - 1], row[high - 1]
-        return low, contexts[high], here, (row[high] - here) / (contexts[high] - low)
-
     def stretch_s(self, active: int, context_tokens: int, steps: int) -> float:
         """See ``StepPrices``; cell by cell of the table, in each of which steps grow by as much a token."""
-        row, fixed, host = self._decoding(active)
-        mean, least = context_tokens / active, self.decode_floor_s
-        if self.host_overlaps and host > least:
-            least = host
-        whole, left = 0.0 if self.host_overlaps else host * steps, steps
+        mean, whole, left = context_tokens / active, 0.0, steps
         while left:
-            start, end, here, slope = self._cell(row, mean)
+            start, end, here, slope, fixed, host = self._cell(active, mean)
             count = left if left <= end - mean else min(left, int(end - mean) + 1)
-            first = fixed + here + slope * (mean - start)
+            first, least = fixed + here + slope * (mean - start), self.decode_floor_s
+            if self.host_overlaps:
+                least = host if host > least else least
+            else:
+                whole += host * count
             if first >= least and slope >= 0.0:
                 whole += count * (first + first + slope * (count - 1)) / 2.0
             else:
@@ -165,67 +153,80 @@ class StepTables:
             left -= count
         return whole / self.given
 
-    def mixed_step_s(self, active: int, context_tokens: int, chunks: Sequence[Chunk], heads: int) -> float:
+    def mixed_step_s(
+        self, active: int, context_tokens: int, new: Sequence[int], past: Sequence[int], heads: int
+    ) -> float:
         """See ``StepPrices``."""
-        checked = active * self.checked
-        rows = checked + (chunks[0][0] if len(chunks) == 1 else sum([new for new, _ in chunks]))
-        gpu = self._fixed_s(rows, heads + checked - active)
+        checked, linear, head = active * self.checked, self._linear, self._head
+        rows, heads = checked + sum(new), heads + checked - active
+        gpu = linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
         if active:
             mean = context_tokens / active
-            start, _, here, slope = self._cell(self._decoding(active)[0], mean)
+            start, _, here, slope, _, _ = self._cell(active, mean)
             gpu += here + slope * (mean - start)
-        gpu += self._prompts_s(chunks) if self.copies == 1 else self._fullest_copy_s(checked, rows, chunks)
-        step = self._with_host(max(gpu, self.prefill_floor_s), active + len(chunks))
+        gpu += self._prompts_s(new, past) if self.copies == 1 else self._fullest_copy_s(checked, rows, new, past)
+        gpu = gpu if gpu > self.prefill_floor_s else self.prefill_floor_s
+        host = self.host_s + self.host_s_per_sequence * (active + len(new))
+        step = gpu + host if not self.host_overlaps else gpu if gpu > host else host
         if self.given == 1.0 or not active:
             return step
         # What it gives beyond the one token that the loop counts saves that share of decode steps after it.
         return step - (self.given - 1.0) * self.stretch_s(active, context_tokens, 1)
 
-    def _fixed_s(self, rows: int, heads: int) -> float:
-        """All layers without attention, and the head."""
-        linear, head = self._linear, self._head
-        return linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
-
-    def _prompts_s(self, chunks: Sequence[Chunk]) -> float:
+    def _prompts_s(self, new: Sequence[int], past: Sequence[int]) -> float:
         """Attention of prompts, over all copies if these are as full."""
         prices = self._prefill
-        return sum([prices[past + new] - prices[past] for new, past in chunks])
+        if not past:
+            return sum(map(prices.__getitem__, new))
+        begun = sum([prices[before + more] - prices[before] for more, before in zip(new, past, strict=False)])
+        return sum(map(prices.__getitem__, new[len(past) :]), begun)
 
-    def _fullest_copy_s(self, active: int, rows: int, chunks: Sequence[Chunk]) -> float:
+    def _fullest_copy_s(self, active: int, rows: int, new: Sequence[int], past: Sequence[int]) -> float:
         """Attention of the prompts of the fullest copy, and what its projections take beyond an even share's.
 
-        Chunks are dealt over the copies in turn, as evenly as whole prompts can lie.
+        Prompts are dealt over the copies in turn, as evenly as whole ones can lie.
         """
-        hands = [chunks[i :: self.copies] for i in range(min(self.copies, len(chunks)))]
-        fullest = max(hands, key=lambda hand: sum(new for new, _ in hand))
-        as_full = active + self.copies * sum(new for new, _ in fullest)
+        hands = [new[i :: self.copies] for i in range(min(self.copies, len(new)))]
+        fullest = max(range(len(hands)), key=[*map(sum, hands)].__getitem__)
+        as_full = active + self.copies * sum(hands[fullest])
         last = len(self._every_copy) - 1
         beyond = float(self._every_copy[min(as_full, last)] - self._every_copy[min(rows, last)])
-        return self.copies * self._prompts_s(fullest) + beyond
+        return self.copies * self._prompts_s(hands[fullest], past[fullest :: self.copies]) + beyond
 
-    def _with_host(self, gpu: float, sequences: int) -> float:
-        host = self._host_s(sequences)
-        return max(gpu, host) if self.host_overlaps else gpu + host
+    def _cell(self, active: int, mean: float) -> tuple[float, float, float, float, float, float]:
+        """Steps of so many decodes at contexts around ``mean``.
 
-    def _host_s(self, sequences: int) -> float:
-        return self.host_s + self.host_s_per_sequence * sequences
+        Where these contexts begin and end, seconds of attention at the begin, and more for each token; all else that
+        the GPU does, and the host. Below the first and above the last context of the table attention is what it is
+        there.
+        """
+        key, known = (active, bisect_left(self._contexts, mean)), self._cells
+        if key in known:
+            return known[key]
+        contexts, high = self._contexts, key[1]
+        row, fixed, host = self._decoding(active)
+        if high == 0:
+            cell = 0.0, contexts[0], row[0], 0.0
+        elif high == len(contexts):
+            cell = contexts[-1], math.inf, row[-1], 0.0
+        else:
+            low, here = contexts[high - 1], row[high - 1]
+            cell = low, contexts[high], here, (row[high] - here) / (contexts[high] - low)
+        known[key] = found = (*cell, fixed, host)
+        return found
 
     def _decoding(self, active: int) -> tuple[list[float], float, float]:
         """Of steps with so many decodes: attention over the contexts, all else that the GPU does, and the host."""
-        known = self._decodes
+        known, sequences = self._decodes, self.sequences
         if active not in known:
-            low, high, weight = self._between(active)
-            row = np.asarray(self.decode_s[low] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
-            rows = active * self.checked
-            known[active] = row.tolist(), self._fixed_s(rows, rows), self._host_s(active)
+            high = min(max(int(sequences.searchsorted(active)), 1), len(sequences) - 1)
+            low = float(sequences[high - 1])
+            weight = (active - low) / (float(sequences[high]) - low)
+            row = np.asarray(self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
+            rows, linear, head = active * self.checked, self._linear, self._head
+            fixed = linear[min(rows, len(linear) - 1)] + head[min(rows, len(head) - 1)]
+            known[active] = row.tolist(), fixed, self.host_s + self.host_s_per_sequence * active
         return known[active]
-
-    def _between(self, active: int) -> tuple[int, int, float]:
-        """The two rows of the grid that ``active`` sequences lie between, and what the upper one counts."""
-        sequences = self.sequences
-        high = min(max(int(sequences.searchsorted(active)), 1), len(sequences) - 1)
-        low = float(sequences[high - 1])
-        return high - 1, high, (active - low) / (float(sequences[high]) - low)
 
 
 def sum_of_steps(first: float, slope: float, count: int, least: float) -> float:

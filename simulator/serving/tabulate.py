@@ -31,10 +31,13 @@ def tabulate(
     most_tokens: int,
     most_context: int,
     sustained: bool = False,
+    least_context: int = 1,
+    most_decoding: int | None = None,
 ) -> TabulatedPrices:
     """Tables of one layout (``layouts`` of length one) up to ``most_tokens`` a step and ``most_context`` a sequence.
 
-    ``sustained``: as in ``engine_layer.layer_work``.
+    ``sustained``: as in ``engine_layer.layer_work``. Attention of decodes takes most of the time here: it is priced for
+    ``least_context`` tokens and more, of up to ``most_decoding`` sequences. The grid is the same whatever these are.
     """
     facts = facts.of_engine
     engine, layers = facts.generation, float(shape.num_layers)
@@ -49,6 +52,9 @@ def tabulate(
     linear = (linear + engine_comms.layer_reduces(facts, shape, layouts, rows)) * layers
     linear = linear + engine_comms.pipeline_hops(facts, shape, layouts, rows)
     sequences, contexts = _grid(1, int(engine.max_num_seqs)), np.unique(np.concatenate([[1.0], lengths]))
+    contexts = contexts[min(max(int(contexts.searchsorted(least_context)) - 1, 0), len(contexts) - 2) :]
+    if most_decoding is not None:
+        sequences = sequences[: max(int(sequences.searchsorted(most_decoding)) + 1, 2)]
     many, long = np.meshgrid(np.maximum(sequences / groups, 1.0), contexts, indexing="ij")
     decode = _decode_attention_s(facts, shape, layouts, many.reshape(1, -1), long.reshape(1, -1), precision)
     prefill = _prefill_attention_s(facts, shape, layouts, lengths, precision)

@@ -46,6 +46,6 @@ def test_the_host_of_an_engine_takes_as_much_longer() -> None:
         shape = load_model(model)
         layouts = GenerationLayouts.of([GenerationLayout(dp=1, tp=8, max_num_seqs=8, kv_cache_bytes=0)])
         prices = tabulate(facts, shape, layouts, "bf16", 128, 128)
-        return prices.mixed_step_s(0, 0, [(16, 0)], 1) / shape.num_layers
+        return prices.mixed_step_s(0, 0, [16], [], 1) / shape.num_layers
 
     assert step("qwen3-8b") / step("llama-3.1-8b") == pytest.approx(1.2)

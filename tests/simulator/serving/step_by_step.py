@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 import numpy as np
 
@@ -29,14 +29,15 @@ class LinearPrices:
     def stretches_s(self, active: np.ndarray, context_tokens: np.ndarray, steps: np.ndarray) -> np.ndarray:
         return np.asarray([self.stretch_s(*one) for one in zip(active, context_tokens, steps, strict=True)])
 
-    def mixed_step_s(self, active: int, context_tokens: int, chunks: list[tuple[int, int]], heads: int) -> float:
-        prompt = sum(0.03 * new + 1e-4 * ((past + new) ** 2 - past**2) for new, past in chunks)
+    def mixed_step_s(self, active: int, context_tokens: int, new: list[int], past: list[int], heads: int) -> float:
+        chunks = zip_longest(new, past, fillvalue=0)
+        prompt = sum(0.03 * more + 1e-4 * ((before + more) ** 2 - before**2) for more, before in chunks)
         return 1.3 + 0.01 * active + 1e-4 * context_tokens + prompt + 1e-3 * heads
 
     def mixed_steps_s(self, steps: np.ndarray, chunks: np.ndarray) -> np.ndarray:
         parts = np.split(chunks, np.cumsum(steps[:, 3])[:-1])
         return np.asarray(
-            [self.mixed_step_s(*step[:2], part, step[2]) for step, part in zip(steps, parts, strict=True)]
+            [self.mixed_step_s(*step[:2], *part.T.tolist(), step[2]) for step, part in zip(steps, parts, strict=True)]
         )
 
 
@@ -141,11 +142,11 @@ class Reference:
             self.now = self.planned = min(r["arrives"] for r in self.queue)
             return
         context = sum(r["prompt"] + r["made"] - 1 for r in decoding)
-        chunks = [(size, r["cached"]) for r, size in plan]
+        chunks = [size for _, size in plan], [r["cached"] for r, _ in plan]
         finished = [r for r, size in plan if size == self.missing(r)]
         self.planned = self.now
         if plan:
-            self.now += self.prices.mixed_step_s(len(decoding), context, chunks, len(decoding) + len(finished))
+            self.now += self.prices.mixed_step_s(len(decoding), context, *chunks, len(decoding) + len(finished))
         else:
             self.now += self.prices.decode_steps_s(len(decoding), context, 1)[0]
         for r, size in plan:

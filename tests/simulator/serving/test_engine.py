@@ -1,7 +1,7 @@
 """Protects serving on a profiled engine: tables against direct prices, the cache, and a published row per engine."""
 
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 import numpy as np
 import pytest
@@ -58,8 +58,8 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
         steps = [prices.stretch_s(active, active * (context + i), 1) for i in range(3)]
         assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
         assert prices.stretch_s(active, active * context, 3) == pytest.approx(sum(steps))
-        alone = prices.mixed_step_s(0, 0, [(512, 0)], 1)
-        beside = prices.mixed_step_s(active, active * context, [(512, 0)], active + 1)
+        alone = prices.mixed_step_s(0, 0, [512], [], 1)
+        beside = prices.mixed_step_s(active, active * context, [512], [], active + 1)
         assert 0.3 * alone < beside < alone + direct
 
 
@@ -72,14 +72,14 @@ def test_steps_with_prefill_priced_together_are_those_priced_one_by_one(
     layouts = GenerationLayouts.of([layout(8, attention_dp=copies)])
     prices = tabulate(facts, load_model("deepseek-v3"), layouts, "bf16", 4096, 4096)
     steps = [
-        (0, 0, [(512, 0)], 1),
-        (3, 2000, [(100, 0), (7, 900)], 4),
-        (64, 64 * 4000, [(4000, 0)] * 2, 65),
-        (17, 800, [(1, 4000), (2000, 0), (30, 30)], 17),
-        (0, 0, [(10, 0)] * 9, 9),
+        (0, 0, [512], [], 1),
+        (3, 2000, [100, 7], [30, 900], 4),
+        (64, 64 * 4000, [4000] * 2, [], 65),
+        (17, 800, [1, 2000, 30], [4000], 17),
+        (0, 0, [10] * 9, [], 9),
     ]
-    sizes = np.asarray([(active, context, heads, len(chunks)) for active, context, chunks, heads in steps])
-    chunks = np.asarray([chunk for _, _, chunks, _ in steps for chunk in chunks])
+    sizes = np.asarray([(active, context, heads, len(new)) for active, context, new, _, heads in steps])
+    chunks = np.asarray([each for _, _, new, past, _ in steps for each in zip_longest(new, past, fillvalue=0)])
     one_by_one = [prices.mixed_step_s(*step) for step in steps]
     assert prices.mixed_steps_s(sizes, chunks) == pytest.approx(one_by_one, rel=1e-13)
     assert prices.mixed_steps_s(sizes[:1], chunks[: sizes[0, 3]]) == pytest.approx(one_by_one[:1], rel=1e-13)
@@ -100,11 +100,11 @@ def test_drafts_help_few_clients_more_than_many() -> None:
 def test_prompts_beside_decodes_read_no_weights_of_their_own() -> None:
     facts = make_facts("grpo", device="h100-80gb-sxm", generation="vllm@0.12")
     prices = tabulate(facts, QWEN, GenerationLayouts.of([layout(4)]), "bf16", 4096, 4096)
-    alone = prices.stretch_s(16, 16 * 500, 1) + prices.mixed_step_s(0, 0, [(64, 0)], 1)
-    together = prices.mixed_step_s(16, 16 * 500, [(64, 0)], 17)
+    alone = prices.stretch_s(16, 16 * 500, 1) + prices.mixed_step_s(0, 0, [64], [], 1)
+    together = prices.mixed_step_s(16, 16 * 500, [64], [], 17)
     assert together < 0.75 * alone
-    pieces = sum(prices.mixed_step_s(0, 0, [(1024, past)], 1) for past in (0, 1024, 2048, 3072))
-    assert pieces == pytest.approx(prices.mixed_step_s(0, 0, [(4096, 0)], 1), rel=0.15)
+    pieces = sum(prices.mixed_step_s(0, 0, [1024], [past], 1) for past in (0, 1024, 2048, 3072))
+    assert pieces == pytest.approx(prices.mixed_step_s(0, 0, [4096], [], 1), rel=0.15)
 
 
 def test_a_step_waits_for_the_copy_with_most_prompt_tokens() -> None:
@@ -112,12 +112,12 @@ def test_a_step_waits_for_the_copy_with_most_prompt_tokens() -> None:
     layouts, mixture = GenerationLayouts.of([layout(4, attention_dp=4, ep=4)]), load_model("qwen3-30b-a3b")
     prices = tabulate(facts, mixture, layouts, "bf16", 16384, 4096)
     quick = replace(prices, prefill_floor_s=0.0, host_s_per_sequence=0.0)
-    even = quick.mixed_step_s(64, 64 * 500, [(1024, 0)] * 4, 68)
-    assert even < quick.mixed_step_s(64, 64 * 500, [(1024, 0)] * 5, 69)
-    assert even < quick.mixed_step_s(64, 64 * 500, [(4096, 0)], 68), "one copy has all of the prompt"
+    even = quick.mixed_step_s(64, 64 * 500, [1024] * 4, [], 68)
+    assert even < quick.mixed_step_s(64, 64 * 500, [1024] * 5, [], 69)
+    assert even < quick.mixed_step_s(64, 64 * 500, [4096], [], 68), "one copy has all of the prompt"
     ideal = replace(quick, copies=1)
-    assert ideal.mixed_step_s(64, 64 * 500, [(1024, 0)] * 4, 68) == pytest.approx(even, rel=1e-9)
-    assert ideal.mixed_step_s(64, 64 * 500, [(1024, 0)], 65) < quick.mixed_step_s(64, 64 * 500, [(1024, 0)], 65)
+    assert ideal.mixed_step_s(64, 64 * 500, [1024] * 4, [], 68) == pytest.approx(even, rel=1e-9)
+    assert ideal.mixed_step_s(64, 64 * 500, [1024], [], 65) < quick.mixed_step_s(64, 64 * 500, [1024], [], 65)
 
 
 def test_a_sampler_holds_room_for_every_slot_and_word() -> None:

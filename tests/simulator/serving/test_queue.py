@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.serving.loop import _Loop
+from simulator.serving.loop import Loop
 from simulator.serving.queue import Queue, is_queue
 from simulator.serving.requests import Clock
 from simulator.serving.run import Load, Scheduler
@@ -22,7 +22,7 @@ def by_queue(scheduler: Scheduler, load: Load) -> tuple[np.ndarray, int]:
 
 def by_loop(scheduler: Scheduler, load: Load) -> tuple[np.ndarray, int]:
     inside = Sequences(scheduler.kv_tokens, scheduler.tokens_of_a_sequence)
-    loop = _Loop(scheduler, load, LinearPrices(), load.lengths(), Clock(LinearPrices()), inside)
+    loop = Loop(scheduler, load, LinearPrices(), load.lengths(), Clock(LinearPrices()), inside)
     loop.run()
     return times_of(loop.done, loop.clock), loop.evictions
 
@@ -34,6 +34,7 @@ def times_of(done: np.ndarray, clock: Clock) -> np.ndarray:
 
 @settings(max_examples=draws(800))
 @given(
+    mixes=st.booleans(),
     chunked=st.booleans(),
     ahead=st.booleans(),
     shares=st.sampled_from([(0.0, 0.0), (1.0, 1.0), (1.0, 0.1), (1.0, 0.0), (0.5, 0.25)]),
@@ -45,8 +46,10 @@ def times_of(done: np.ndarray, clock: Clock) -> np.ndarray:
     more=st.integers(0, 30),
     spare=st.integers(0, 300),
     state=st.sampled_from([0, 5]),
+    front_end=st.sampled_from([0.0, 0.37, 2.1, 19.3]),
 )
 def test_equals_the_loop_for_any_requests_and_every_step_on_its_own(
+    mixes: bool,
     chunked: bool,
     ahead: bool,
     shares: tuple[float, float],
@@ -58,10 +61,11 @@ def test_equals_the_loop_for_any_requests_and_every_step_on_its_own(
     more: int,
     spare: int,
     state: int,
+    front_end: float,
 ) -> None:
     room = prompt + response + state + spare
-    scheduler = Scheduler(True, chunked, ahead, *shares, slots, budget, room, tokens_of_a_sequence=state)
-    load = Load(prompt, response, clients, clients + more)
+    scheduler = Scheduler(mixes, chunked, ahead, *shares, slots, budget, room, tokens_of_a_sequence=state)
+    load = Load(prompt, response, clients, clients + more, front_end_s=front_end)
     assert is_queue(scheduler, load)
     (quick, evictions), (plain, as_many) = by_queue(scheduler, load), by_loop(scheduler, load)
     assert evictions == as_many
@@ -75,13 +79,10 @@ def test_equals_the_loop_for_any_requests_and_every_step_on_its_own(
     "other",
     [
         {"copies": 2},  # two prompts may be begun at once
-        {"mixes": False},
         {"shortest_share": 0.8},
-        {"front_end_s": 0.1},
         {"front_end_s_per_prompt_token": 1e-3},
     ],
 )
 def test_who_is_no_queue(other: dict) -> None:
-    rules = {"mixes": True, "copies": 1, **{k: v for k, v in other.items() if k in ("mixes", "copies")}}
-    scheduler = Scheduler(rules["mixes"], True, False, 0.0, 0.0, 8, 64, 1000, copies=rules["copies"])
-    assert not is_queue(scheduler, Load(8, 8, 2, 4, **{k: v for k, v in other.items() if k not in rules}))
+    scheduler = Scheduler(True, True, False, 0.0, 0.0, 8, 64, 1000, copies=other.get("copies", 1))
+    assert not is_queue(scheduler, Load(8, 8, 2, 4, **{k: v for k, v in other.items() if k != "copies"}))

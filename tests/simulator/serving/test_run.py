@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.errors import InfeasibleError, InputError
-from simulator.serving.loop import serve
 from simulator.serving.run import Load
+from simulator.serving.serve import serve
 from tests.draws import draws
 from tests.simulator.serving.step_by_step import LinearPrices, Reference, rules
 
