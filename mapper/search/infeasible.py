@@ -59,7 +59,7 @@ def _blamed_memory(problem: Problem, deadline: Deadline) -> InfeasibleError:
     needs = {role: smallest_need_bytes(problem, role, deadline=deadline) for role in problem.roles}
     role = max(needs, key=lambda r: needs[r])
     capacity = max(facts.on(device_type).memory_usable_bytes for device_type in facts.device_types)
-    fewest = fewest_gpus(problem, deadline)
+    fewest = fewest_gpus(problem, deadline, too_few=facts.group.nodes)
     there = f"there are {_usable_text(facts)} per GPU on {cluster_of(problem)}"
     if needs[role] > capacity:
         what = f"{role} ({name_of(facts, role)}) alone needs at least {needs[role] / GIB:.1f} GiB per GPU; {there}"
@@ -197,12 +197,15 @@ def smallest_need_bytes(problem: Problem, role: str, every_size: bool = False, d
     return float(np.min(table.resident_bytes + table.transient_bytes)) + facts.training.memory_reserve_bytes
 
 
-def fewest_gpus(problem: Problem, deadline: Deadline = NEVER) -> int | None:
+def fewest_gpus(problem: Problem, deadline: Deadline = NEVER, too_few: int = 0) -> int | None:
     """The fewest GPUs of the first kind, beside all others, on which some allowed placement fits, or ``None``.
 
-    Doubles nodes, then bisects. Raises ``TimeUpError`` when ``deadline`` is over before that.
+    Doubles nodes, then bisects; ``too_few`` nodes are known to be that. Raises ``TimeUpError`` when ``deadline`` is
+    over before that.
     """
-    low, high = 0, problem.facts.group.nodes
+    low, high = too_few, 2 * too_few or problem.facts.group.nodes
+    if high > MAX_NODES:
+        return None
     while not _fits(problem, high, deadline):
         low, high = high, high * 2
         if high > MAX_NODES:

@@ -140,8 +140,8 @@ def test_how_the_steps_are_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(listing, "PAIRS_AT_ONCE", 10**9)
     whole = bounding_tables(problem, problem.roles)
     monkeypatch.setattr(stepwise, "STEP_ENTRIES", 2)
-    monkeypatch.setattr(engine_rows, "AT_ONCE", 13)
-    monkeypatch.setattr(listing, "PAIRS_AT_ONCE", 500)
+    monkeypatch.setattr(engine_rows, "AT_ONCE", 61)
+    monkeypatch.setattr(listing, "PAIRS_AT_ONCE", 2000)
     stepped = bounding_tables(problem, problem.roles)
     for role, table in whole.items():
         assert len(stepped[role]) == len(table) > 0

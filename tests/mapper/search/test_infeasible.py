@@ -53,8 +53,9 @@ def test_the_fewest_do_fit_and_one_node_less_does_not(algorithm: str, model: str
     assert fewest is not None
     assert str(fewest) in str(error.value)
     assert find_plan(SearchRequest(on_nodes(facts, fewest // 8), runners_up=False)).status == "optimal"
-    with pytest.raises(InfeasibleError):
-        find_plan(SearchRequest(on_nodes(facts, fewest // 8 - 1)))
+    if fewest // 8 - 1 > start:  # on as many as it started with it was refused already
+        with pytest.raises(InfeasibleError):
+            find_plan(SearchRequest(on_nodes(facts, fewest // 8 - 1)))
 
 
 def test_from_a_cluster_that_fits_the_fewest_are_found_below_it() -> None:
