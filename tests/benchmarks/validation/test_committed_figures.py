@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -12,23 +13,16 @@ from benchmarks.validation.accuracy import figures
 from benchmarks.validation.calibrate import coverage
 from benchmarks.validation.committed import FILE, family_errors, moved, worse
 from benchmarks.validation.leave_out import fit_errors, left_out
-from tests.benchmarks.validation.conftest import PUBLISHED
+from tests.benchmarks.validation.conftest import PLACEMENTS, PUBLISHED
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "accuracy.json"
 POINTS = 0.02
 COMMAND = "python -m benchmarks.validation.committed"
 
 
-PLACEMENTS = "fig12"
-"""The paper's figure whose every bar is a search; those of Figure 9 stay in continuous integration."""
-
-
-def require_committed(tmp_path: Path, *, placements: bool) -> None:
-    """The published tables, that figure alone or all but it, have the committed prices."""
-    for file in PUBLISHED.glob("*.csv"):
-        if (PLACEMENTS in file.name) == placements:
-            shutil.copy(file, tmp_path / file.name)
-    found, committed = family_errors(predicted(tmp_path)), pd.read_csv(FILE)
+def require_committed(report: pd.DataFrame, *, placements: bool) -> None:
+    """The report of the published tables, of that figure alone or of all but it, has the committed prices."""
+    found, committed = family_errors(report), pd.read_csv(FILE)
     committed = committed[committed["family"].str.startswith(f"{PLACEMENTS} ") == placements]
     assert len(committed) >= (3 if placements else 200)
     assert worse(found, committed) == [], "worse than committed"
@@ -37,13 +31,15 @@ def require_committed(tmp_path: Path, *, placements: bool) -> None:
     assert not lines, "\n".join([what, *lines])
 
 
-def test_prices_of_published_rows_are_the_committed_ones(tmp_path: Path) -> None:
-    require_committed(tmp_path, placements=False)
+def test_prices_of_published_rows_are_the_committed_ones(published: SimpleNamespace) -> None:
+    require_committed(published.report, placements=False)
 
 
 @pytest.mark.long
 def test_prices_of_the_paper_s_placements_are_the_committed_ones(tmp_path: Path) -> None:
-    require_committed(tmp_path, placements=True)
+    for file in PUBLISHED.glob(f"*{PLACEMENTS}*.csv"):
+        shutil.copy(file, tmp_path / file.name)
+    require_committed(predicted(tmp_path), placements=True)
 
 
 @pytest.mark.thorough

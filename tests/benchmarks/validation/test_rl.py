@@ -31,9 +31,8 @@ def predict(**changes):
     return {row.quantity: row for row in rl.predict(pd.DataFrame([RL_CELLS | changes], dtype=object))}
 
 
-def test_every_published_row_comes_back():
-    table = read_tables("rl", [PUBLISHED / "rl_steps.csv"])
-    rows = rl.predict(table)
+def test_every_published_row_comes_back(published):
+    table, rows = read_tables("rl", [PUBLISHED / "rl_steps.csv"]), published.gave["rl"]
     assert {row.id for row in rows} == set(table["id"])
     assert len({(row.id, row.quantity) for row in rows}) == len(rows)
     for row in rows:
