@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SPREAD = 0.2
 """A table is disturbed where the median of half of its rows is not known to within this share of itself."""
+IS_UNIT = "core_pace"
+"""Table that is no price: times of calls are counted in it, and how far its repeats lie apart changes none of them."""
 CORE_SHARE = 0.9
 """A process that computes on one core has all of it on an idle machine; less in a quarter of the rows is disturbed."""
 FASTER = 2.0
@@ -175,7 +177,7 @@ def _spread_tables(good: Rows) -> Iterator[tuple[str, float]]:
     for table, rows in good.items():
         widths = [found for row in rows if (found := half_width(row)) is not None]
         width = float(np.median(widths)) if widths else 0.0
-        if width > SPREAD:
+        if width > SPREAD and table != IS_UNIT:
             yield table, width
 
 

@@ -168,6 +168,12 @@ def test_what_no_quiet_machine_shows_is_named(what, rows):
     assert found.startswith(f"disturbed: {told}"), found
 
 
+def test_cores_that_change_their_speed_do_not_make_a_profile_worthless(rows):
+    """What calls take is counted in steps beside them; a table of prices that repeats as badly is refused above."""
+    apart = {"latency_s": 12.5e-3, "low_s": 10.5e-3, "high_s": 17.0e-3, "error": ""}
+    assert doubts(dict(rows) | {"core_pace": [{"cores": 1, "repeats": 9} | apart]}, FITS, Wanted()) == ()
+
+
 @pytest.mark.parametrize("speed", [0.2, 1.0, 50.0])
 def test_no_doubt_depends_on_how_fast_a_machine_is(speed, rows):
     """All times of one machine over those of another; rates that no machine is below are far away."""
