@@ -36,13 +36,13 @@ class RoleSpec:
 
 
 LossHead = Literal["parallel", "fused", "fp32", "unfused", "in-place"]
-Kernels = Literal["fused", "eager"]
+Kernels = Literal["fused", "fused-norms", "eager"]
 OldLogProb = Literal["engine", "trainer"]
 TRAINING_DTYPES = ("bf16", "fp32", "fp8", "fp8_block", "nvfp4")
 WeightSync = Literal["all", "changes"]
 SleepingEngine = Literal["drops-weights", "keeps-weights"]
 EngineDriver = Literal["own", "ray", "ray-graph"]
-AttentionKernel = Literal["newest", "flash-2"]
+AttentionKernel = Literal["newest", "flash-2", "math"]
 ExpertDispatch = Literal["all-to-all", "deepep", "hybrid"]
 ExpertActivation = Literal["fused", "unfused"]
 SelectiveRecompute = Literal["element-wise", "every-second-product"]
@@ -65,7 +65,8 @@ class Implementation:
         tensor operations, as RL trainers do that differentiate through log-probs. ``in-place``: the
         cross-entropy of FlashAttention on bf16 logits, whose gradient overwrites them (verl on FSDP without padding).
     attention_kernel
-        ``newest`` the device has, or ``flash-2`` on devices whose tables hold a later one.
+        ``newest`` the device has, or ``flash-2`` on devices whose tables hold a later one. ``math``: attention written
+        in tensor operations, which hold all scores of a sequence in memory.
     kernels
         ``fused`` norms, rotary and activation (Transformer Engine, torch.compile), or ``eager``: one kernel per
         tensor operation, as uncompiled Hugging Face models run.

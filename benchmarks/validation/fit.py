@@ -47,7 +47,6 @@ class FitConstant(BaseModel):
     like: tuple[str, ...] = ()
     rows: tuple[FitRows, ...]
     quantity: str
-    total_because: str = ""
     span: tuple[float, float] | None = None
     meaning: str
     neutral: int | float | tuple[int, ...]
@@ -57,10 +56,8 @@ class FitConstant(BaseModel):
     def _no_total(self) -> FitConstant:
         """Refuse what several stages share: an error of one would be paid for by the constant of another."""
         wide = any(rows.table == "rl" and rows.covers_quantity(total) for rows in self.rows for total in TOTALS["rl"])
-        if (wide or self.quantity in TOTALS.get(self.rows[0].table, ())) and not self.total_because:
+        if wide or self.quantity in TOTALS.get(self.rows[0].table, ()):
             raise ValueError(f"{self.constant} is fitted on {self.quantity}, a total of several stages")
-        if self.total_because and any(rows.table != "paper" for rows in self.rows):
-            raise ValueError(f"{self.constant}: only systems of the paper are known by their totals alone")
         return self
 
     @property

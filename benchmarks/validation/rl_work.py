@@ -125,14 +125,17 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
     """How RL trainers are built: log-probs from plain tensor operations; Hugging Face models run eagerly.
 
     Those read a length back to the host in every layer's attention, so that no gather is issued ahead: with FSDP
-    the forward gathers are exposed. NeMo-RL puts its engine to sleep at level 1.
+    the forward gathers are exposed. NeMo-RL puts its engine to sleep at level 1. OPT has attention in tensor
+    operations in the transformers of DeepSpeed-Chat's time (no other until 4.37).
     """
+    opt = training.startswith("deepspeed-chat") and "opt-" in text_of(cells.get("model")).lower()
     eager = training.startswith(("fsdp", "deepspeed"))
     nemo = "nemo" in text_of(cells.get("system")).lower()
     passes = text_of(cells.get("logprob_passes")).lower()
     return Implementation(
         loss_head="unfused",
         kernels="eager" if eager else "fused",
+        attention_kernel="math" if opt else "newest",
         fsdp_exposure=1.0 if eager else 0.0,
         training_dtype=training_dtype(text_of(cells.get("precision_train"))),
         lora_rank=_lora_rank(cells),

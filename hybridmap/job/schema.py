@@ -240,11 +240,12 @@ class ImplementationSection(Section, title="Implementation"):
         "FlashAttention's cross-entropy on bf16 logits, whose gradient overwrites them.",
     )
     attention_kernel: AttentionKernel = Field(
-        default=BUILT.attention_kernel, description="The newest kernel that the device has, or FlashAttention 2."
+        default=BUILT.attention_kernel,
+        description="The newest kernel that the device has, FlashAttention 2, or tensor operations (math).",
     )
     kernels: Kernels = Field(
         default=BUILT.kernels,
-        description="Fused norms, rotary and activation, or one kernel per tensor operation (eager).",
+        description="Fused norms, rotary and activation, norms alone, or one kernel per tensor operation (eager).",
     )
     tensor_parallel_overlap: Flag = Field(
         default=BUILT.tensor_parallel_overlap,

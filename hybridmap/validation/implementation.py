@@ -105,7 +105,7 @@ def _engine(what: str, priced: str, ran: str) -> Built:
 
 def _priced(facts: Facts, key: str) -> str:
     value = getattr(facts.implementation, key)
-    if key == "attention_kernel" and not facts.device.spec.flash_2_flop_per_s:
+    if value == "flash-2" and not facts.device.spec.flash_2_flop_per_s:
         return "newest"
     return str(value)
 

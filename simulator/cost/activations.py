@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.cost.gemms import ACTIVATION_BYTES
+from simulator.cost.mixers import KEPT_SCORE_BYTES, scores_per_token
 from simulator.cost.parameters import mlp_width
 from simulator.cost.token_quantiles import tokens_at
 
@@ -45,7 +46,7 @@ def activation_bytes_per_token(
     gate, up and product (3 f), over ``t`` with sequence parallelism; without it each rank keeps hidden states whole.
     For Llama this equals 32 h, against
     34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
-    recomputation restores (the normalised inputs and the product), or keeps the layer's input, attention's output and
+    recomputation restores (the normalised inputs and the product; scores of attention in tensor operations), or keeps the layer's input, attention's output and
     every other product (query, value, gate, down); ``full`` keeps the layer's input alone.
 
     Parameters
@@ -117,8 +118,18 @@ def bytes_of_whole_layer(facts: Facts, shape: ModelShape, layouts: Layouts) -> F
     Floats
         Bytes, ``[C]``.
     """
-    split = facts.training.sequence_parallel
-    return activation_bytes_per_token(shape, _at_level(layouts, 0), facts.activation_bytes, sequence_parallel=split)
+    split, whole = facts.training.sequence_parallel, _at_level(layouts, 0)
+    kept = activation_bytes_per_token(shape, whole, facts.activation_bytes, sequence_parallel=split)
+    return kept + _score_bytes_per_token(facts, shape, whole)
+
+
+def _score_bytes_per_token(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
+    """Scores that a layer keeps of a token where attention is written in tensor operations, by recompute level."""
+    if facts.implementation.attention_kernel != "math":
+        return np.zeros(len(layouts))
+    longest = facts.workload.trained_prompt_tokens + facts.workload.response.maximum
+    scores = scores_per_token(shape, float(longest), layouts.tp) * shape.num_attention_layers / shape.num_layers
+    return np.where(layouts.recompute == 0, scores * KEPT_SCORE_BYTES, 0.0)
 
 
 def saved_bytes_per_token(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floats:
@@ -132,6 +143,7 @@ def saved_bytes_per_token(facts: Facts, shape: ModelShape, layouts: Layouts) -> 
     built, layers = facts.implementation, np.ceil(shape.num_layers / layouts.pp)
     split = facts.training.sequence_parallel
     per_token = activation_bytes_per_token(shape, layouts, facts.activation_bytes, built.selective_recompute, split)
+    per_token = per_token + _score_bytes_per_token(facts, shape, layouts)
     if built.checkpoints == "host":  # those of two layers are on their way
         per_token = per_token * np.where(layouts.recompute == 2, np.minimum(2.0 / layers, 1.0), 1.0)
     if built.recompute_layers is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from profiles.records import Priced, exposed, where
 
 if TYPE_CHECKING:
@@ -72,6 +74,25 @@ class Cost:
             The longer of the two as time.
         """
         return Cost(compute, comm, exposed(comm, compute))
+
+    @staticmethod
+    def beside(compute: Priced, comm: Priced, pace: float) -> Cost:
+        """Communication runs beside compute, which goes on at a part of its pace meanwhile.
+
+        Parameters
+        ----------
+        compute, comm
+            Seconds alone, of one shape.
+        pace
+            Share of its own pace that compute keeps: 1 hides all of the shorter, 0 is ``serial``.
+
+        Returns
+        -------
+        Cost
+            ``max(comm, compute + (1 - pace) comm)`` as time.
+        """
+        hidden = Priced.of(np.minimum(pace * comm.s, compute.s), 0)
+        return Cost(compute, comm, exposed(comm, hidden))
 
     @property
     def time(self) -> Priced:

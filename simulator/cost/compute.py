@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from simulator.facts import Facts, Kernels
 
 
-SMALL_KERNELS_PER_LAYER = {"fused": 6, "eager": 40}
+SMALL_KERNELS_PER_LAYER = {"fused": 6, "fused-norms": 18, "eager": 40}
 """Launches of a layer's forward pass besides GEMMs and attention. Fused: norms (2), rotary, activation, residuals (2);
-eager: each tensor operation of them."""
+eager: each tensor operation of them; with fused norms those of rotary (12), activation (2) and residuals (2)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +62,15 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
 
     Fused: reads and writes of ``10 h + 2 (q + kv) + 3 f`` elements. Eager, one pass per tensor operation: a norm
     casts to fp32, squares, averages, scales and casts back (34 bytes per element), a residual is 6, rotary about
-    20 per query and key element, the gated activation 10. All shared over ``t`` with sequence parallelism.
+    20 per query and key element, the gated activation 10. Fused norms: those 4, the rest as in eager. All shared over
+    ``t`` with sequence parallelism.
 
     Parameters
     ----------
     tp
         Tensor-parallel degree, ``[C]``.
     kernels
-        ``fused`` or ``eager``.
+        ``fused``, ``fused-norms`` or ``eager``.
 
     Returns
     -------
@@ -79,8 +80,9 @@ def elementwise_bytes_per_token(shape: ModelShape, tp: Ints, kernels: Kernels = 
     attention = shape.num_attention_layers / shape.num_layers if shape.num_mixer_free_layers else 1.0
     heads, ffn = attention * (shape.q_width + shape.kv_width), mlp_width_per_token(shape)
     blocks = shape.parts_per_layer / 2.0
-    if kernels == "eager":
-        num_bytes = (2 * 34 + 2 * 6) * blocks * shape.hidden + 20 * heads + 10 * ffn
+    if kernels != "fused":
+        norm = 34 if kernels == "eager" else 4
+        num_bytes = (2 * norm + 2 * 6) * blocks * shape.hidden + 20 * heads + 10 * ffn
     else:
         num_bytes = ACTIVATION_BYTES * (10 * blocks * shape.hidden + 2 * heads + 3 * ffn)
     return num_bytes / np.asarray(tp, dtype=np.float64)

@@ -51,7 +51,7 @@ BACKWARD = 1.4
 kernels have one; each weight's gradient is added to the sum of the step by a kernel of its own. Of Qwen3-30B-A3B's 156
 launches on eight ranks the count is 220. The stages of the rows that the time of a launch is fitted on agree: forward
 passes alone take 0.4 of a training pass."""
-EAGER = 40
+EAGER = {"fused": 0, "fused-norms": 12, "eager": 40}
 """What one kernel per tensor operation adds in norms, rotary and activation."""
 
 
@@ -73,8 +73,12 @@ def launches_of_layer(facts: Facts, shape: ModelShape, layouts: Layouts) -> Floa
     if "iteration" in built.captured:
         return np.zeros(len(layouts))
     quantized = is_quantized(built.training_dtype)
-    eager = EAGER if built.kernels == "eager" else 0
-    attention = ATTENTION + eager + (2 * QUANTISED if quantized else 0) + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
+    attention = (
+        ATTENTION
+        + EAGER[built.kernels]
+        + (2 * QUANTISED if quantized else 0)
+        + np.where(layouts.tp > 1, 2 * COLLECTIVE, 0)
+    )
     attention = attention + np.where(layouts.cp > 1, RING_STEP * layouts.cp, 0)
     attention = attention * (0.0 if "attention" in built.captured else 1.0)
     attention = attention * (1.0 - shape.num_mixer_free_layers / shape.num_layers)

@@ -20,6 +20,22 @@ FLASH_BACKWARD_FLOP_RATIO = 2.5
 """FLOPs of flash attention backward over forward: five matrix products instead of two."""
 
 
+SCORE_BYTES = (20.0, 20.0)
+"""Memory traffic per score of attention in tensor operations beside its products, forward and backward, one pass over
+memory each: divide (4), add the mask (4), softmax in FP32 (6), cast back (6); backward: cast (6), softmax with its FP32
+output (10), divide (4)."""
+
+SCORE_PRODUCTS = (2, 4)
+"""Products, each of which writes or reads all scores in bf16: scores and their sum over values; the gradients of
+values, scores, queries and keys."""
+
+SCORE_KERNELS = (4, 3)
+"""Launches of the operations beside products, forward and backward."""
+
+KEPT_SCORE_BYTES = 6.0
+"""Of a score until the backward pass: the softmax in FP32 and its copy in bf16."""
+
+
 def attention_forward(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> Priced:
     """Causal self-attention of the micro-batch in an average layer that has attention, some of them with a window.
 
@@ -119,6 +135,8 @@ def attention_passes(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp
         Seconds of one layer forward and backward, ``[C]`` each.
     """
     engine, spec = facts.training, facts.device.spec
+    if facts.implementation.attention_kernel == "math":
+        return _in_tensor_operations(facts, shape, batch, tp, cp)
     forward = engine.scaled(attention_forward(facts, shape, batch, tp, cp), "attention_ratio")
     backward = engine.scaled(forward, "attention_backward_ratio").at_best(Basis.ANALYTIC)
     rates = spec.flash_2_flop_per_s
@@ -133,6 +151,43 @@ def attention_passes(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp
             Priced.of(FLASH_BACKWARD_FLOP_RATIO * flop / rates["backward"], spec.basis("flash_2_flop_per_s.backward")),
         ),
     )
+
+
+def scores_per_token(shape: ModelShape, length: Floats | float, tp: Ints) -> Floats:
+    """Scores of a token in one attention layer on one rank: no kernel skips what the mask hides.
+
+    Parameters
+    ----------
+    shape
+        The model.
+    length
+        Of the token's sequence, ``[C]`` or one number.
+    tp
+        Tensor-parallel degree, ``[C]``.
+
+    Returns
+    -------
+    Floats
+        Scores, ``[C]``.
+    """
+    return np.asarray(length * shape.num_heads / np.asarray(tp, dtype=np.float64))
+
+
+def _in_tensor_operations(facts: Facts, shape: ModelShape, batch: Batch, tp: Ints, cp: Ints) -> tuple[Priced, Priced]:
+    """Attention as Hugging Face's first Llama has it: products over the whole square, scores in memory between them.
+
+    A product takes what it computes at the device's sustained rate or what it moves, whichever is longer. Nothing
+    published times them apart.
+    """
+    spec = facts.device.spec
+    scores = batch.tokens * scores_per_token(shape, batch.length, tp) / cp
+    computed = Priced.of(2.0 * scores * shape.head_dim / spec.sustained("bf16"), spec.sustained_basis("bf16"))
+    product = longer(facts.device.memory_bound(2.0 * scores, 1), computed)
+    there, back = (
+        facts.device.memory_bound(scores * num_bytes, kernels) + product * float(products)
+        for num_bytes, kernels, products in zip(SCORE_BYTES, SCORE_KERNELS, SCORE_PRODUCTS, strict=True)
+    )
+    return there, back
 
 
 def attended(shape: ModelShape, length: Floats) -> Floats:

@@ -23,6 +23,7 @@ from simulator.cost.data_parallel import (
 )
 from simulator.cost.host_launches import BACKWARD, launches_of_layer, paced
 from simulator.cost.micro_batches import head_tokens, micro_batch
+from simulator.cost.mixers import attention_passes
 from simulator.cost.pipeline import waiting
 from simulator.cost.trainer_layer import gathered_again, hops, launched, layer_costs
 from simulator.cost.vocabulary_head import vocabulary_head
@@ -99,7 +100,7 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     """One micro-batch through an average layer and the head.
 
     Full recomputation adds a forward pass to the backward pass, of as many layers as it covers; selective adds the
-    element-wise part with experts' activations, and what products it computes again.
+    element-wise part with experts' activations, what products it computes again, and attention in tensor operations.
 
     Parameters
     ----------
@@ -112,15 +113,7 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
         Costs of a micro-batch, ``[C]`` each.
     """
     forward, backward = layer_costs(facts, shape, layouts, batch, facts.implementation.training_dtype)
-    small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
-    if shape.moe is not None:
-        small = small + moe.unfused_activation(facts, shape, batch.tokens / layouts.cp, layouts.tp, layouts.ep)
-    if facts.implementation.selective_recompute == "every-second-product":
-        dtype, tokens = facts.implementation.training_dtype, batch.tokens / layouts.cp
-        small = small + compute.second_products(facts, shape, tokens, layouts.tp, dtype)
-    selective = Cost.of_compute(small)
-    if facts.implementation.selective_recompute == "every-second-product":
-        selective = selective + gathered_again(facts, shape, layouts, batch)
+    selective = _selective(facts, shape, layouts, batch)
     nothing = Cost.of_compute(Priced.zero((len(layouts),)))
     launches = launches_of_layer(facts, shape, layouts)
     forward = paced(facts, launched(facts, forward, "forward_s_per_layer", batch.sequences), launches)
@@ -136,6 +129,23 @@ def one_pass(facts: Facts, shape: ModelShape, head: Head, layouts: Layouts, batc
     hf, hb = vocabulary_head(facts, shape, head_tokens(facts, batch) / layouts.cp, layouts.tp)
     costs = (Cost.of_compute(hf), Cost.of_compute(hb))
     return Pass(forward, backward + again, *(launched(facts, c, end) for c, end in zip(costs, ends, strict=True)))
+
+
+def _selective(facts: Facts, shape: ModelShape, layouts: Layouts, batch: Batch) -> Cost:
+    """What selective recomputation adds to a layer's backward pass."""
+    small = compute.elementwise(facts, shape, batch.tokens / layouts.cp, layouts.tp)
+    if shape.moe is not None:
+        small = small + moe.unfused_activation(facts, shape, batch.tokens / layouts.cp, layouts.tp, layouts.ep)
+    if facts.implementation.selective_recompute == "every-second-product":
+        dtype, tokens = facts.implementation.training_dtype, batch.tokens / layouts.cp
+        small = small + compute.second_products(facts, shape, tokens, layouts.tp, dtype)
+    if facts.implementation.attention_kernel == "math":  # its scores are what Korthikanti et al. compute again
+        attention, _ = attention_passes(facts, shape, batch, layouts.tp, layouts.cp)
+        small = small + attention * (shape.num_attention_layers / shape.num_layers)
+    selective = Cost.of_compute(small)
+    if facts.implementation.selective_recompute == "every-second-product":
+        selective = selective + gathered_again(facts, shape, layouts, batch)
+    return selective
 
 
 def pipeline_cost(

@@ -228,12 +228,12 @@ def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, 
 
     Forward: a gather before and a scatter after each block, nothing to hide behind. Backward of a row-parallel
     projection gathers its output gradient first (exposed); that of a column-parallel one gathers its input again
-    beside the input-gradient GEMM and scatters the input gradient beside the weight-gradient GEMM. An engine
-    without ``overlap_tp`` exposes them all, and one that kept the input whole gathers it no second time. With user
-    buffers (PyTorch: asynchronous tensor parallelism) the forward ones run beside their GEMM too, chunk by chunk, but
-    for one of ``t`` chunks.
+    beside the input-gradient GEMM and scatters the input gradient beside the weight-gradient GEMM, either of which
+    keeps ``overlap_tp`` of its pace meanwhile: an engine with 0 exposes them all, and one that kept the input whole
+    gathers it no second time. With user buffers (PyTorch: asynchronous tensor parallelism) the forward ones run beside
+    their GEMM too, chunk by chunk, but for one of ``t`` chunks.
     """
-    beside = Cost.overlapped if facts.training.overlap_tp else Cost.serial
+    pace = facts.training.overlap_tp
     around = (gather + scatter) * 2.0
     forward = Cost.serial(time.forward, around)
     if facts.implementation.tensor_parallel_overlap:
@@ -241,8 +241,8 @@ def _layer_cost(facts: Facts, time: LayerTime, gather: Priced, scatter: Priced, 
         forward = Cost.overlapped(time.forward, around * (1.0 - bare)) + Cost.serial(
             Priced.zero(around.shape), around * bare
         )
-    inputs = beside(time.backward_input, gather * (2.0 if facts.training.gathers_again else 0.0))
-    weights = beside(time.backward_weight, scatter * 2.0)
+    inputs = Cost.beside(time.backward_input, gather * (2.0 if facts.training.gathers_again else 0.0), pace)
+    weights = Cost.beside(time.backward_weight, scatter * 2.0, pace)
     again = gather * (2.0 if facts.training.sequence_parallel else 0.0)
     rest = Cost.serial(time.backward_other, again)
     return forward, inputs + weights + rest

@@ -98,7 +98,7 @@ def test_a_constant_that_no_file_states_is_assumed_unless_it_leaves_its_term_out
     engine = load_training_engine("megatron-core@0.6")
     assert engine.basis("offload_bytes_per_s") is Basis.ASSUMED
     assert engine.basis("call_s", "element_wise_ratio") is Basis.MEASURED
-    assert engine.basis("gemm_ratio", "call_s") is Basis.FITTED
+    assert load_training_engine("fsdp@2.13").basis("step_fixed_s", "call_s") is Basis.FITTED
 
 
 def test_versions_sort_as_numbers_and_the_newest_is_the_default() -> None:

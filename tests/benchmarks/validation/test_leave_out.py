@@ -92,8 +92,14 @@ def test_a_constant_of_a_whole_step_is_refused(rows):
         FitConstant(rows=[rows], error_without="", **entry)
     stage = {"table": "rl", "quantities": ["refit_time_s"]}
     assert FitConstant(rows=[stage], error_without="", **entry).quantity == "refit_time_s"
-    with pytest.raises(ValidationError, match="known by their totals alone"):
-        FitConstant(rows=[stage], error_without="", total_because="so", **entry)
+
+
+def test_totals_of_the_papers_systems_are_refused_as_others_are():
+    entry = {"constant": "c", "file": "f.yaml", "meaning": "", "neutral": 0, "error_without": ""}
+    with pytest.raises(ValidationError, match="a total of several stages"):
+        FitConstant(rows=[{"table": "paper", "figure": "fig9"}], quantity="iteration_s", **entry)
+    stage = FitConstant(rows=[{"table": "paper", "figure": "fig15"}], quantity="generation_s", **entry)
+    assert stage.quantity == "generation_s"
 
 
 def test_a_rate_has_the_sign_of_its_time():

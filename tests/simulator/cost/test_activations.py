@@ -73,3 +73,15 @@ def test_every_second_product_is_kept_by_hand() -> None:
     found = activations.activation_bytes_per_token(LLAMA, layouts, 2.0, "every-second-product")[0]
     assert found == 2.0 * (4 * 4096 + 4096 + 11008)
     assert found < activations.activation_bytes_per_token(LLAMA, layouts, 2.0)[0]
+
+
+def test_attention_in_tensor_operations_keeps_its_scores() -> None:
+    """Of each a softmax in FP32 and its copy in bf16, over tensor-parallel ranks; recomputation keeps none."""
+    facts = make_facts(work=workload(64, 1024, 1024, minibatches=2))
+    apart = replace(facts, implementation=replace(facts.implementation, attention_kernel="math"))
+    shape = load_model("llama-2-7b")
+    for recompute, kept in (("none", 6.0 * 2048 * 32 / 8), ("selective", 0.0), ("full", 0.0)):
+        layouts = Layouts.of([ParallelLayout(tp=8, recompute=recompute)])
+        more = (activations.saved_bytes_per_token(f, shape, layouts)[0] for f in (apart, facts))
+        with_scores, without = more
+        assert with_scores - without == pytest.approx(kept)

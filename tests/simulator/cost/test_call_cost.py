@@ -59,3 +59,10 @@ def test_compute_alone_and_indexing() -> None:
     assert cost.comm.s.tolist() == [0.0, 0.0, 0.0]
     assert float(cost[1].time.s) == 2.0
     assert float(cost.time[2].weakest) == Basis.INTERPOLATED
+
+
+def test_beside_slows_compute_while_communication_runs() -> None:
+    compute, comm = (Priced.of(np.asarray(times), Basis.MEASURED) for times in ([4.0, 1.0, 4.0], [2.0, 2.0, 0.0]))
+    assert Cost.beside(compute, comm, 0.75).time.s == pytest.approx([4.5, 2.0, 4.0])
+    assert Cost.beside(compute, comm, 1.0).time.s.tolist() == Cost.overlapped(compute, comm).time.s.tolist()
+    assert Cost.beside(compute, comm, 0.0).time.s.tolist() == Cost.serial(compute, comm).time.s.tolist()

@@ -68,3 +68,18 @@ def test_blackwell_gains_little_from_an_older_kernel() -> None:
     """Its own rate, not the H100's: more SMs, the A100's instructions."""
     hopper, blackwell = (attention(d, "flash-2", 16384.0)[0] for d in ("h100-80gb-sxm", "b200-sxm"))
     assert hopper / blackwell == pytest.approx(390 / 370)
+
+
+def test_attention_in_tensor_operations_by_hand() -> None:
+    """Every score of the square, masked or not: bytes of the operations beside products, and what products take."""
+    device = "a100-80gb-sxm"
+    spec = make_facts(device=device).device.spec
+    scores = 16384.0 * 2048.0 * LLAMA.num_heads
+    product = max(2 * scores / (0.8 * spec.memory_bytes_per_s), 2 * scores * LLAMA.head_dim / spec.sustained("bf16"))
+    operations = 20 * scores / (0.8 * spec.memory_bytes_per_s)
+    there, back = attention(device, "math", 2048.0)
+    assert there == pytest.approx(operations + 2 * product, rel=1e-3)
+    assert back == pytest.approx(operations + 4 * product, rel=1e-3)
+    flash = attention(device, "newest", 2048.0)
+    assert there > 3 * flash[0]
+    assert back > 2 * flash[1]
