@@ -128,7 +128,7 @@ def _implementation(cells: Mapping[str, Any], training: str) -> Implementation:
     the forward gathers are exposed. NeMo-RL puts its engine to sleep at level 1. OPT has attention in tensor
     operations in the transformers of DeepSpeed-Chat's time (no other until 4.37).
     """
-    opt = training.startswith("deepspeed-chat") and "opt-" in text_of(cells.get("model")).lower()
+    opt = bool(simulated_system(cells)) and "opt-" in text_of(cells.get("model")).lower()
     eager = training.startswith(("fsdp", "deepspeed"))
     nemo = "nemo" in text_of(cells.get("system")).lower()
     passes = text_of(cells.get("logprob_passes")).lower()

@@ -46,8 +46,9 @@ def activation_bytes_per_token(
     gate, up and product (3 f), over ``t`` with sequence parallelism; without it each rank keeps hidden states whole.
     For Llama this equals 32 h, against
     34 h of Korthikanti et al. 2022 for a GeLU MLP of 4 h with dropout. ``selective`` drops what element-wise
-    recomputation restores (the normalised inputs and the product; scores of attention in tensor operations), or keeps the layer's input, attention's output and
-    every other product (query, value, gate, down); ``full`` keeps the layer's input alone.
+    recomputation restores (the normalised inputs and the product; scores of attention in tensor operations), or keeps
+    the layer's input, attention's output and every other product (query, value, gate, down); ``full`` keeps the
+    layer's input alone.
 
     Parameters
     ----------

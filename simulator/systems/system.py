@@ -93,9 +93,15 @@ class System:
             facts,
             training=load_training_engine(self.training) if self.training else facts.training,
             generation=load_generation_engine(self.generation) if self.generation else facts.generation,
-            implementation=self.implementation or facts.implementation,
+            implementation=self._built(facts.implementation),
             workload=replace(work, prompt_tokens=None) if self.pads_prompts else work,
         )
+
+    def _built(self, of_job: Implementation) -> Implementation:
+        """As the system is built; its models' attention is the job's to say."""
+        if self.implementation is None:
+            return of_job
+        return replace(self.implementation, attention_kernel=of_job.attention_kernel)
 
 
 _EAGER = Implementation(kernels="eager", loss_head="unfused")

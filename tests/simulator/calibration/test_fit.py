@@ -184,7 +184,7 @@ def test_a_lone_number_of_one_step_moves_prices_by_the_same_share_however_far_of
         assert found.scale == 1.0
         shares.append(np.log(prices.seconds(whole, found.log_factors) / now) / np.log(times))
     assert shares == pytest.approx([shares[0]] * 3, abs=0.05)
-    assert fit(some, [replace(whole, seconds=1.5 * now, error=NOISE)])[0].scale > 1.0
+    assert fit(some, [replace(whole, seconds=2.0 * now, error=NOISE)])[0].scale > 1.0
     stages = observations(some, right, np.random.default_rng(0), 0.0)
     assert fit(some, [replace(o, seconds=1.5 * o.seconds, error=SINGLE_STEP_ERROR) for o in stages])[0].scale > 1.0
 

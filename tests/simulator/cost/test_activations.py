@@ -81,7 +81,7 @@ def test_attention_in_tensor_operations_keeps_its_scores() -> None:
     apart = replace(facts, implementation=replace(facts.implementation, attention_kernel="math"))
     shape = load_model("llama-2-7b")
     for recompute, kept in (("none", 6.0 * 2048 * 32 / 8), ("selective", 0.0), ("full", 0.0)):
-        layouts = Layouts.of([ParallelLayout(tp=8, recompute=recompute)])
+        layouts = one(tp=8, recompute=recompute)
         more = (activations.saved_bytes_per_token(f, shape, layouts)[0] for f in (apart, facts))
         with_scores, without = more
         assert with_scores - without == pytest.approx(kept)

@@ -91,6 +91,7 @@ def test_an_engine_without_overlap_exposes_its_tensor_parallel_traffic() -> None
 
 def test_a_gathered_input_that_was_kept_is_gathered_no_second_time() -> None:
     facts = make_facts(training="megatron-core@0.6")
+    facts = replace(facts, training=replace(facts.training, overlap_tp=0.0))
     kept = replace(facts, training=replace(facts.training, gathers_again=False))
     batch = Batch(np.asarray([4096.0]), np.asarray([4.0]), np.asarray([1024.0]))
     (_, again), (_, once) = (trainer_layer.layer_costs(f, LLAMA, one(tp=8), batch) for f in (facts, kept))
@@ -246,6 +247,7 @@ def test_the_wait_lengthens_the_passes_and_not_the_optimizer() -> None:
     assert facts.training.overlap_dp == 0, "nothing of the gathers hides, whatever they run beside"
     rest = data_parallel.data_parallel_cost(facts, LLAMA, "lm", layouts, num, unit(0.0), unit(0.0)).time.s[0]
     rest += data_parallel.optimizer_time(facts, LLAMA, "lm", layouts).s[0]
+    rest += data_parallel.accumulation_cost(facts, LLAMA, "lm", layouts, num).time.s[0]
     assert cost(facts, **at) == pytest.approx(waiting * passes + rest)
 
 
