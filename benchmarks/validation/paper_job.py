@@ -26,6 +26,9 @@ IMPLEMENTATION = Implementation(kernels="fused-norms", loss_head="unfused", atte
 attention and loss in tensor operations. Its other models remove padding, with which the paper's runs would be a fifth
 faster than they were."""
 
+OTHERS = Implementation()
+"""What the systems that it was compared with do not say of themselves: their models' attention is FlashAttention."""
+
 ROLES = {
     "ppo": ("actor", "critic", "reference", "reward"),
     "remax": ("actor", "reference", "reward"),
@@ -37,7 +40,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*[bB]\b")
 _WORDS = {"actor": "actor", "critic": "critic", "ref": "reference", "reward": "reward", "rm": "reward", "cost": "cost"}
 
 
-def paper_facts(algorithm: str, models: str, num_gpus: int) -> Facts:
+def paper_facts(algorithm: str, models: str, num_gpus: int, built: Implementation = IMPLEMENTATION) -> Facts:
     """One run: ``models`` is a size for every role, or sizes by role as in ``13B actor+ref, 70B critic+reward``."""
     if algorithm not in ROLES:
         raise InputError(f"the paper ran ppo, safe-rlhf and remax, not '{algorithm}'")
@@ -64,7 +67,7 @@ def paper_facts(algorithm: str, models: str, num_gpus: int) -> Facts:
         device=device,
         training=load_training_engine("megatron-core@0.6"),
         generation=load_generation_engine("vllm@0.3.1"),
-        implementation=IMPLEMENTATION,
+        implementation=built,
     )
 
 

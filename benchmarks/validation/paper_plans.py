@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.validation.paper_job import paper_facts, role_sizes
+from benchmarks.validation.paper_job import OTHERS, paper_facts, role_sizes
 from mapper.pins import Pin
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
@@ -94,11 +94,11 @@ def baseline_run(system: str, algorithm: str, models: str, num_gpus: int) -> tup
     A batch that recipes state for a GPU is the one that is fastest for PPO on the fewest GPUs, where it is tuned, and
     kept: for more GPUs, and for the other algorithms, unless it does not fit.
     """
-    facts = paper_facts(algorithm, models, num_gpus)
+    facts = paper_facts(algorithm, models, num_gpus, OTHERS)
     fewest = max(FEWEST_GPUS[size] for size in role_sizes(models, facts.dataflow.roles).values())
     batch = None
     if SYSTEMS[system].device_batches and (num_gpus, algorithm) != (fewest, "ppo"):
-        batch = run_system(system, paper_facts("ppo", models, fewest)).device_batch
+        batch = run_system(system, paper_facts("ppo", models, fewest, OTHERS)).device_batch
     try:
         run = run_system(system, facts, batch)
     except InfeasibleError:
@@ -131,7 +131,7 @@ def transition_s(system: str, algorithm: str, models: str, num_gpus: int) -> flo
 
 def run_facts(system: str, algorithm: str, models: str, num_gpus: int) -> Facts:
     """The job with a system's own engines."""
-    return SYSTEMS[system].facts_of(paper_facts(algorithm, models, num_gpus))
+    return SYSTEMS[system].facts_of(paper_facts(algorithm, models, num_gpus, OTHERS))
 
 
 @cache
