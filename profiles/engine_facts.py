@@ -168,7 +168,6 @@ class TrainingEngine(_Engine):
     overlap_dp: float
     network_efficiency: float
     overlap_tp: float = 1.0
-    gemm_ratio: float = 1.0
     adapter_ratio: float = 1.0
     param_bytes: float = 2.0
     offload_bytes_per_s: float = 8.0e9

@@ -89,14 +89,14 @@ def least_seconds(
 
 def _gemms_s(facts: Facts, call: Call, most_gpus: int | Ints) -> float | Floats:
     """GEMMs of all samples, in every layer, shared by all GPUs without loss, at the fastest sustained rate."""
-    spec, work, engine = facts.roles[call.role], facts.workload, facts.training
+    spec, work = facts.roles[call.role], facts.workload
     if facts.is_function(call.role):
         return 0.0
     flop = 2.0 * work.num_samples * work.trained_tokens_per_sample * _weights_of_token(spec.shape)
     if call.kind == "train":
         flop *= work.epochs * (TOUCHED_MATRICES - bool(facts.implementation.lora_rank))
     rate = max(facts.device.spec.sustained(x) for x in ("bf16", spec.precision, facts.implementation.training_dtype))
-    return flop / rate / most_gpus * engine.gemm_ratio * facts.correction(call.api, call.role)
+    return flop / rate / most_gpus * facts.correction(call.api, call.role)
 
 
 def _weights_of_token(shape: ModelShape) -> float:

@@ -215,12 +215,11 @@ def _sustained_gemm(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -
     """The table's time, or the time at the device's sustained rate where that is longer.
 
     The tables were measured in short runs on a cool device; long dense work is held back by the power limit. Small
-    and memory-bound GEMMs are slower than that rate anyway and keep the table's time. On top, what the engine's own
-    releases add (``gemm_ratio``).
+    and memory-bound GEMMs are slower than that rate anyway and keep the table's time.
     """
     spec = facts.device.spec
     sustained = Priced.of(2.0 * m * n * k / spec.sustained(dtype), spec.sustained_basis(dtype))
-    return facts.training.scaled(longer(_kernel(facts, m, n, k, dtype), sustained), "gemm_ratio")
+    return longer(_kernel(facts, m, n, k, dtype), sustained)
 
 
 def _kernel(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced:

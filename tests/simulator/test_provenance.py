@@ -86,7 +86,6 @@ def job(**changes: object) -> Facts:
         "sequence_parallel": True,
         "attention_ratio": 1.1,
         "element_wise_ratio": 1.1,
-        "gemm_ratio": 1.1,
     }
     generation = {
         "host_s_per_step": 1e-3,
