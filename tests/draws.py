@@ -1,4 +1,4 @@
-"""How many examples a costly property draws: a fifth of them in continuous integration, all in ``make check-all``.
+"""How many examples a costly property draws: an eighth of them in continuous integration, all in ``make check-all``.
 
 Examples are the same on every run, so that those that are left out there find what they would find once, not each time.
 """
@@ -11,4 +11,4 @@ FEWEST = 6
 
 def draws(num: int) -> int:
     """Examples of a property that draws ``num`` in all."""
-    return num if ALL else min(num, max(num // 5, FEWEST))
+    return num if ALL else min(num, max(num // 8, FEWEST))
