@@ -52,6 +52,7 @@ def show_comparison(found: Comparison) -> None:
 
 
 def _say_other_work(found: Comparison) -> None:
+    """Say beside the answer that what ran is not what was priced, and how to have both alike."""
     ran, priced = found.measured_tokens, found.predicted_tokens
     warn(
         f"the run had {ran:,.0f} tokens an iteration, the prediction is of {priced:,.0f} "
