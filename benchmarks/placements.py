@@ -2,8 +2,9 @@
 
     python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
 
-Every placement runs behind a Ray controller, in turns, its ranks on cores of their own. Iterations are brought to the
-pace that these cores had when profiled, and visits that do not repeat are made again (``executor.profiling.visits``).
+The job is ``ppo-tiny.yaml`` with ``PROMPTS``. Placements run behind a Ray controller, in turns, their ranks on cores
+of their own. Iterations are brought to the pace that these cores had when profiled, and visits that do not repeat are
+made again (``executor.profiling.visits``).
 Two placements count as swapped only if they are predicted and measured in different order and the middle halves of
 their measured times do not overlap.
 
@@ -26,6 +27,7 @@ import json
 import os
 import platform
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from simulator.plan.timeline import Timeline
 
 JOB = Path(__file__).parents[1] / "examples" / "run" / "ppo-tiny.yaml"
+PROMPTS = 256
+"""Twice the example's: with its 128 what lies between calls is two fifths of an iteration."""
 BASE, CALIBRATED_ON = "mixed", 10
 """Placement and number of its iterations that a calibration learns from: one with calls alone and calls in company."""
 LIMIT = 0.10
@@ -61,6 +65,11 @@ PLACEMENTS: dict[str, tuple[tuple[tuple[str, ...], int], ...]] = {
     "mixed": ((("actor",), 1), (("critic", "reference", "reward"), 1)),
     "standalone": ((("actor",), 1), (("critic",), 1), (("reference",), 1), (("reward",), 1)),
 }
+
+
+def doubled(facts: Facts) -> Facts:
+    """The job with ``PROMPTS``."""
+    return replace(facts, workload=replace(facts.workload, prompts=PROMPTS))
 
 
 def plan_of(
@@ -135,8 +144,8 @@ def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]
     job = load_job(JOB, profile, max(sum(n for _, n in sets) for sets in PLACEMENTS.values()))
     assert job.run is not None, f"{JOB} has a run section"
     config = job.run.model_copy(update={"launcher": "ray"})
-    plans = {name: plan_of(job.facts(), sets, 64) for name, sets in PLACEMENTS.items()}
-    facts = local_facts(job, config, next(iter(plans.values())))
+    plans = {name: plan_of(doubled(job.facts()), sets, 64) for name, sets in PLACEMENTS.items()}
+    facts = doubled(local_facts(job, config, next(iter(plans.values()))))
     load = os.getloadavg()[0]
     pace_s, ranks = pace_of(profile), max(plan.num_gpus for plan in plans.values())
     assert pace_s is not None, f"{profile} is of a CPU's cores"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridmap.runlogs.steady import usual
 from simulator.calibration.factors import without_dispatch
 from simulator.calibration.posterior import LEAST_ERROR
 from simulator.plan.dataflow import CONTROLLER
@@ -62,12 +63,12 @@ def between(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> Between:
 
 def before_calls(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> float | None:
     """What comes before calls over its price; ``None`` where no step says when its calls began, or it has no price."""
-    measured = [step.between_s for step in steps if step.between_s is not None]
+    measured = [step.between_s for step in usual(steps) if step.between_s is not None]
     if not measured:
         return None
     priced_s = simulate(plan, facts).iteration_s - simulate(plan, without_dispatch(facts)).iteration_s
     least, most = DISPATCH
-    return min(max(float(np.median(measured)) / priced_s, least), most) if priced_s > 0.0 else None
+    return min(max(float(np.mean(measured)) / priced_s, least), most) if priced_s > 0.0 else None
 
 
 def _error_s(seconds: Sequence[float]) -> float:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import trim_mean
 
 from hybridmap.calibration.between import before_calls, between
 from hybridmap.calibration.lengths import learn_lengths, with_lengths
 from hybridmap.calibration.memory import learn_memory
-from hybridmap.runlogs.steady import Steady, far_off, steady
+from hybridmap.runlogs.steady import Steady, far_off, steady, usual
 from profiles.calibration import UNMOVED, CalibrationFile, LearnedLengths, Stage
 from profiles.errors import InputError
 from simulator.calibration.factors import uncalibrated, without_dispatch
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 MOST_BINS, LEAST_PER_BIN = 6, 5
 """Steps of like length are one case each."""
 LEAST_S = 1e-3
-EACH_END = 0.25
-"""Share of steps, the fastest and the slowest, that say nothing of how long calls usually take."""
 
 
 @dataclass(frozen=True)
@@ -178,19 +175,24 @@ def _at_lengths(facts: Facts, steps: Sequence[LoggedStep], lengths: LearnedLengt
 def observed(cases: Sequence[tuple[Case, list[LoggedStep]]], groups: Sequence[tuple[str, ...]]) -> list[Observation]:
     """Seconds of each group of calls in each case, with their error.
 
-    They are the mean of the middle half: a step in which the machine did something else says nothing of the next ones,
-    and the mean of ten with two of those is as far off as what is to be learned.
+    They are the mean of the steps of usual length: a step in which the machine did something else says nothing of the
+    next ones, and the mean of ten with two of those is as far off as what is to be learned.
     """
     out = []
     for i, (_, steps) in enumerate(cases):
         for group in groups:
-            every = np.asarray([s for step in steps if (s := seconds_of(step, group)) is not None])
-            seconds = every[~far_off(every)]
-            if not len(seconds):
+            every, middle = _seconds(steps, group), _seconds(usual(steps), group)
+            if not len(every):
                 continue
-            mean = float(trim_mean(seconds, EACH_END))
-            out.append(Observation(i, group, mean, _error(seconds, mean)))
+            mean = float(np.mean(middle if len(middle) else every))
+            out.append(Observation(i, group, mean, _error(every, mean)))
     return out
+
+
+def _seconds(steps: Sequence[LoggedStep], group: tuple[str, ...]) -> Floats:
+    """What each step says of calls that were timed together, without times that are no part of the run."""
+    every = np.asarray([s for step in steps if (s := seconds_of(step, group)) is not None])
+    return every[~far_off(every)]
 
 
 def _error(seconds: Floats, mean: float) -> float:

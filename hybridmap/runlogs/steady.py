@@ -22,8 +22,8 @@ WARM_UP_EXCESS = 1.15
 MOST_WARM_UP = 5
 FAR = 6.0
 """Steps so many robust standard deviations from the median are interruptions, not the run."""
-
-
+EACH_END = 0.25
+"""Share of steps, the shortest and the longest, that are not of usual length."""
 LONGER = 1.1
 """A call that takes so many times its step is damage: clocks of one machine agree."""
 
@@ -72,6 +72,16 @@ def _as_usual(steps: Sequence[LoggedStep]) -> Steady:
     far = {first + i for i in np.flatnonzero(far_off(whole[first:]))}
     kept = tuple(step for i, step in enumerate(steps) if i >= first and i not in far)
     return Steady(kept, _numbers(steps[:first]), _numbers([steps[i] for i in sorted(far)]))
+
+
+def usual(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
+    """The middle half of the steps by their whole times, of fewer than four all.
+
+    Their calls add up to a usual step. Middles of each call do not: where one call or another is held up in every step,
+    each usually is not, and the usual step is longer than all of these together.
+    """
+    cut = int(EACH_END * len(steps))
+    return sorted(steps, key=_whole_s)[cut : len(steps) - cut]
 
 
 def far_off(seconds: Floats) -> NDArray[np.bool_]:

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hybridmap.calibration.between import DISPATCH, before_calls
-from hybridmap.calibration.learn import learn
+from hybridmap.calibration.learn import learn, observed, timed_together
 from hybridmap.runlogs.read import log_of
 from profiles.calibration import digest_of
 from simulator.calibration.factors import calibrated, layer_of, uncalibrated, without_dispatch
+from simulator.calibration.fit import Case
 from simulator.play.simulate import simulate
 from tests.builders import make_facts, make_plan, workload
 
@@ -42,6 +44,24 @@ def test_our_own_runs_say_what_lies_between_calls(ran, factor):
     learned = calibrated(facts, layer_of([file]))
     assert simulate(plan, learned).iteration_s == pytest.approx(measured(facts, plan, factor).iteration_s, rel=0.01)
     assert uncalibrated(learned).training.dispatch_s == pytest.approx(facts.training.dispatch_s)
+
+
+def test_calls_that_are_held_up_in_turn_add_up_to_the_usual_step(ran):
+    """In every step one of three calls is held up by half of itself; the middles of each call are of steps without."""
+    facts, plan = ran
+    one = measured(facts, plan, 1.0)
+
+    def held_up(call):
+        extra_s = next(span.duration_s for span in one.spans if span.call == call) / 2.0
+        spans = [s.model_copy(update={"end_s": s.end_s + extra_s * (s.call == call)}) for s in one.spans]
+        return one.model_copy(update={"spans": tuple(spans), "iteration_s": one.iteration_s + extra_s})
+
+    steps = log_of([held_up(call) for call in ("compute_values", "update_critic", "update_actor")] * 4, "own").steps
+    found = observed([(Case(plan, facts), list(steps))], timed_together(steps, facts, plan))
+    between_s = one.iteration_s - simulate(plan, without_dispatch(facts)).iteration_s
+    usual_s = float(np.median([step.iteration_s for step in steps]))
+    assert usual_s > one.iteration_s
+    assert sum(call.seconds for call in found) + between_s == pytest.approx(usual_s, rel=0.01)
 
 
 def test_what_is_no_time_of_a_controller_is_bounded_and_nothing_is_learned_from_nothing(ran):
