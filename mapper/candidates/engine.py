@@ -14,6 +14,7 @@ from mapper.pins import matching
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory, generate, handover, pricing
 from simulator.cost.kv_budget import longest_bytes, with_kv_budget
+from simulator.cost.speculation import draft_weight_bytes
 from simulator.plan.layouts import GenerationLayouts
 from simulator.rollout.drain import most_segments
 
@@ -184,7 +185,14 @@ def _least_bytes(facts: Facts, role: str, engine: GenerationLayouts) -> Floats:
     own = 0.0 if facts.generation.shares_weights else 1.0
     weights = own * engine_memory.generation_weight_bytes(shape, engine, DTYPE_BYTES[precision])
     cache = longest_bytes(facts, shape, engine)
-    return np.asarray(weights + cache + engine_memory.generation_working_bytes(facts, shape, engine), dtype=np.float64)
+    return np.asarray(weights + cache + _working_bytes(facts, role, engine), dtype=np.float64)
+
+
+def _working_bytes(facts: Facts, role: str, engine: GenerationLayouts) -> Floats:
+    """Bytes per GPU of a running engine beside the model's weights and the cache: its workspace, and what drafts."""
+    shape, precision = facts.roles[role].shape, facts.roles[role].precision
+    drafts = draft_weight_bytes(facts, shape, engine, DTYPE_BYTES[precision])
+    return np.asarray(engine_memory.generation_working_bytes(facts, shape, engine) + drafts, dtype=np.float64)
 
 
 def _listed(parts: Sequence[GenerationLayouts]) -> GenerationLayouts:
@@ -225,7 +233,7 @@ def _priced_engine(facts: Facts, role: str, engine: GenerationLayouts, steady_st
         engine=engine,
         seconds=called.time.s,
         weight_bytes=engine_memory.generation_weight_bytes(spec.shape, engine, DTYPE_BYTES[spec.precision]),
-        working_bytes=engine_memory.generation_working_bytes(facts, spec.shape, engine),
+        working_bytes=_working_bytes(facts, role, engine),
         num_priced=len(engine),
         asked=np.zeros(len(engine), dtype=np.int64),
     )

@@ -23,7 +23,8 @@ from profiles.workload import LengthDistribution
 from simulator.feasibility import check_plan, pool_memory
 from simulator.plan.layouts import GenerationLayouts
 from simulator.play.simulate import simulate
-from tests.builders import make_plan, replace_role, tiny_facts, with_engine_pool, workload
+from simulator.speculation import Speculation
+from tests.builders import TINY, make_plan, replace_role, tiny_facts, with_engine_pool, workload
 
 if TYPE_CHECKING:
     from mapper.candidates.engine import KeptPrices
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from simulator.plan.plan import Plan
 
 FACTS = tiny_facts("grpo", 4, 20.0)
+DRAFTING = replace(FACTS, speculation=Speculation((0.8, 0.6), draft=TINY))
 
 
 def listed(facts: Facts, gpus: tuple[int, ...], prune: bool = False, pin: Pin | None = None) -> EngineCandidates:
@@ -53,15 +55,16 @@ def test_a_row_costs_what_the_plan_with_it_takes() -> None:
         assert rows.seconds[row] == pytest.approx(spans["generate_sequences"], rel=1e-12)
 
 
-def test_a_row_needs_what_the_plan_with_it_has_on_its_fullest_gpu() -> None:
+@pytest.mark.parametrize("facts", [FACTS, DRAFTING], ids=["plain", "with a draft model"])
+def test_a_row_needs_what_the_plan_with_it_has_on_its_fullest_gpu(facts: Facts) -> None:
     """On a dedicated pool an engine runs or receives new weights, beside the reserve and nothing else."""
-    rows = listed(FACTS, (2,))
-    apart = bytes_apart(FACTS, "actor", rows)
+    rows = listed(facts, (2,))
+    apart = bytes_apart(facts, "actor", rows)
     for row in range(0, len(rows.seconds), 3):
-        plan = with_engine_pool(make_plan(FACTS, (FACTS.dataflow.roles,), (2,)), 2)
+        plan = with_engine_pool(make_plan(facts, (facts.dataflow.roles,), (2,)), 2)
         plan = replace_role(plan, "actor", generation=rows.engine.record(row))
-        used = pool_memory(plan, plan.pool("G"), FACTS).used_bytes
-        assert used == pytest.approx(apart[row] + FACTS.training.memory_reserve_bytes, abs=8)  # classes round up
+        used = pool_memory(plan, plan.pool("G"), facts).used_bytes
+        assert used == pytest.approx(apart[row] + facts.training.memory_reserve_bytes, abs=8)  # classes round up
 
 
 def test_a_running_engine_holds_its_cache_and_its_working_memory() -> None:
