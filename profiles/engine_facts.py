@@ -113,7 +113,6 @@ class GenerationEngine(_Engine):
     recomputed_context: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
     gathers_layers: float = 1.0
-    rollout_s_per_sequence: float = 0.0
     host_s_per_remote_rank: float = 0.0
     shared_experts_beside: float = 0.0
     tuned_experts: float = 0.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from profiles.errors import FileFormatError
 from profiles.records import ConstantBasis
@@ -15,18 +15,29 @@ from profiles.yaml_text import parse_yaml
 if TYPE_CHECKING:
     from pathlib import Path
 
+PARTS = ("share", "flag")
+"""Units of what is between nothing and all."""
+LEAST_ONE = ("max_num_seqs", "max_batched_tokens")
+"""Without one of these an engine runs nothing."""
+
 
 class Fact(BaseModel):
-    """One constant: its value, unit, physical meaning, and where it came from."""
+    """One constant: its value, unit, physical meaning, where it came from. None is negative, no share above 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    value: float
+    value: float = Field(ge=0.0, allow_inf_nan=False)
     unit: str
     meaning: str
     basis: ConstantBasis
     source: str
     fit_rows: str | None = None
+
+    @model_validator(mode="after")
+    def _is_a_share(self) -> Self:
+        if self.unit in PARTS and self.value > 1.0:
+            raise ValueError(f"a {self.unit} is at most 1, got {self.value:g}")
+        return self
 
 
 SchedulerKind = Literal["mixed", "prefill-first", "in-flight", "in-flight-chunked"]
@@ -77,6 +88,13 @@ class EngineFile(BaseModel):
     token_micro_batches: bool = False
     facts: dict[str, Fact]
 
+    @model_validator(mode="after")
+    def _runs(self) -> Self:
+        for name in LEAST_ONE:
+            if name in self.facts and self.facts[name].value < 1.0:
+                raise ValueError(f"facts.{name} is at least 1, got {self.facts[name].value:g}")
+        return self
+
 
 def read_engine_file(path: Path) -> tuple[EngineFile, str]:
     """A file and the SHA-256 of its bytes; read once as long as it does not change. Raises ``FileFormatError``."""
@@ -90,4 +108,8 @@ def _parsed(path: Path, changed_ns: int) -> tuple[EngineFile, str]:
     try:
         return EngineFile.model_validate(parse_yaml(raw, f"engine file {path.name}")), hashlib.sha256(raw).hexdigest()
     except ValidationError as error:
-        raise FileFormatError(f"engine file {path.name}: {error}") from error
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise FileFormatError(
+            f"engine file {path.name}: {where and where + ': '}{first['msg'].removeprefix('Value error, ')}"
+        ) from error

@@ -15,7 +15,6 @@ IN_PASSES = (
     "prefill_launch_s_per_layer",
     "host_s_per_step",
     "host_s_per_sequence",
-    "rollout_s_per_sequence",
     "host_s_per_remote_rank",
     "collective_launch_s",
     "gather_s_per_layer_per_gpu",

@@ -118,8 +118,10 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
         return engine
     front_end_s = engine.front_end_s + CLIENT_S
     cache = engine.fp8_cache_with if latent else FP8_CHECKPOINTS
-    # Its script for gpt-oss on Blackwell sets VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1, as vLLM's recipe advises.
-    return replace(engine, plans_ahead=True, mxfp8_activations=True, fp8_cache_with=cache, front_end_s=front_end_s)
+    # vLLM has --async-scheduling in its scripts, SGLang what its facts say. That for gpt-oss on Blackwell sets
+    # VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1, as vLLM's recipe advises.
+    ahead = engine.plans_ahead or engine.family == "vllm"
+    return replace(engine, plans_ahead=ahead, mxfp8_activations=True, fp8_cache_with=cache, front_end_s=front_end_s)
 
 
 def _as_generated(cells: Mapping[str, Any], engine: GenerationEngine) -> GenerationEngine:

@@ -122,4 +122,4 @@ def host_time(facts: Facts, sequences: Floats, steps: ArrayLike) -> Priced:
         Seconds, the broadcast shape.
     """
     served = sequences * np.asarray(steps)
-    return facts.generation.priced(host_s_per_step=steps, host_s_per_sequence=served, rollout_s_per_sequence=served)
+    return facts.generation.priced(host_s_per_step=steps, host_s_per_sequence=served)

@@ -159,6 +159,23 @@ def test_a_damaged_file_is_named(folder: Path, changes: dict[str, object], messa
 
 
 @pytest.mark.parametrize(
+    ("kind", "fact", "value", "message"),
+    [
+        ("training", "overlap_dp", 1.7, "a share is at most 1, got 1.7"),
+        ("training", "forward_s_per_layer", -1.0, "greater than or equal to 0"),
+        ("training", "forward_s_per_layer", float("nan"), "finite"),
+        ("generation", "max_num_seqs", 0.0, "is at least 1, got 0"),
+    ],
+)
+def test_a_number_that_no_engine_has_is_refused(folder: Path, kind: str, fact: str, value: float, message: str) -> None:
+    """Negative host times and a share of 1.7 were planned with."""
+    known = {"value": value, "unit": "share" if fact == "overlap_dp" else "s", "meaning": "", "basis": "assumed"}
+    edit(folder, kind=kind, facts={fact: known | {"source": ""}})
+    with pytest.raises(FileFormatError, match=rf"mine@1.*{fact}.*{message}"):
+        load_training_engine("mine@1")
+
+
+@pytest.mark.parametrize(
     ("name", "stands_in"),
     [
         ("vllm@0.31", ("vllm@0.32", "vllm@0.12")),

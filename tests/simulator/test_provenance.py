@@ -89,7 +89,6 @@ def job(**changes: object) -> Facts:
     }
     generation = {
         "host_s_per_step": 1e-3,
-        "rollout_s_per_sequence": 1e-5,
         "start_skew_s": 1e-3,
         "host_s_per_remote_rank": 1e-3,
         "call_s": 1e-3,

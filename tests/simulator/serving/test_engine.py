@@ -36,7 +36,6 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
         for context in (100, 777, 4000):
             one = np.asarray([[float(active)]])
             direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
-            direct -= active * facts.generation.rollout_s_per_sequence  # a served request has no rollout around it
             assert prices.stretch_s(active, active * context, 1) == pytest.approx(direct, rel=0.02)
             for steps in (1, 2, 40, 900):  # as many as lie in several cells of the grid, and beyond its end
                 times = [prices.stretch_s(active, active * (context + i), 1) for i in range(steps)]
@@ -54,7 +53,6 @@ def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine:
     for active, context in ((1, 500), (24, 1000), (64, 4000)):
         one = np.asarray([[float(active)]])
         direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + context, "bf16").time.s[0, 0]
-        direct -= active * facts.generation.rollout_s_per_sequence
         steps = [prices.stretch_s(active, active * (context + i), 1) for i in range(3)]
         assert steps[0] * 2.6 == pytest.approx(direct, rel=0.03)
         assert prices.stretch_s(active, active * context, 3) == pytest.approx(sum(steps))
