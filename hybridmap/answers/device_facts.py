@@ -7,7 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridmap.answers.table_origins import borrowed_collectives, borrowed_kernels, origins_of, replaced_rows
+from hybridmap.answers.table_origins import (
+    borrowed_collectives,
+    borrowed_kernels,
+    origins_of,
+    replaced_rows,
+    without_a_graph,
+)
 from profiles.device_file import UNITS, load_doubts, load_tables_of, unit_of
 from profiles.lookup.table import read_card, sidecar_content
 from profiles.store import DATA, device_names, load_device
@@ -65,7 +71,11 @@ def facts_of(name: str) -> dict[str, Any]:
     card, tables = card_of(name), load_device(name).tables
     return card | {
         "prices": [asdict(origin) for origin in origins_of(tables)],
-        "borrowed": [*borrowed_kernels(tables), *borrowed_collectives(_folders(name)[1])],
+        "borrowed": [
+            *borrowed_kernels(tables),
+            *borrowed_collectives(_folders(name)[1]),
+            *without_a_graph(tables),
+        ],
         "replaced": replaced_rows({entry["table"]: entry["substituted"] for entry in card["tables"]}),
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from profiles.device_file import load_collectives_of
 from profiles.engine_facts import engine_names, load_generation_engine
 from profiles.lookup import releases
+from profiles.lookup.device_tables import MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,6 +88,25 @@ def borrowed_collectives(folder: Path) -> list[str]:
     """Whose collectives stand for those of a device's own tables, in a sentence with the reason."""
     other, because = load_collectives_of(folder)
     return [f"collectives by {other}'s tables ({because})"] if other else []
+
+
+def without_a_graph(tables: DeviceTables) -> list[str]:
+    """Modules of an engine that hold a host's time, so that another engine's stand in, one sentence each."""
+    found = {}
+    for one in origins_of(tables):
+        own = next((n for n in one.tables if "@" in n and _family(n, tables) == one.engine.split("@")[0]), None)
+        first = one.tables[0] if one.tables else None
+        if one.operator in MODULES and own and first and first != own:
+            least_us = [1e6 * float(tables.lookup(name).least_s) for name in (own, first)]
+            found[own] = (
+                f"{own}: no entry below {least_us[0]:.0f} us, {first} has {least_us[1]:.0f}: timed without a graph, "
+                "the other stands in"
+            )
+    return list(found.values())
+
+
+def _family(table: str, tables: DeviceTables) -> str:
+    return releases.engine_of(table, tables.cards[table])[0]
 
 
 def replaced_rows(substituted: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 FLOOR_RATIO = 1.5
 """Least time of a module over that of another engine's from which on it is its host's time, not its GPU's."""
 
-_MODULES = ("mla_prefill", "mla_decode", "sparse_prefill", "sparse_decode")
-
-
+MODULES = ("mla_prefill", "mla_decode", "sparse_prefill", "sparse_decode")
+"""Operators of latent attention whose tables hold the whole layer's part."""
 _STANDS_IN = ("gemm", "moe")
 """Operators whose number formats other engines' tables may hold."""
 
@@ -127,7 +126,7 @@ class DeviceTables:
                 part = self.reference.device_string
                 own = releases.ordered(operator, self.cards, *self.engine, dtype, part)
             found = list(dict.fromkeys([*own, *common]))
-            found = self._less_floors(found) if operator in _MODULES and self.engine else found
+            found = self._less_floors(found) if operator in MODULES and self.engine else found
             self._names[operator, dtype] = found
         return self._names[operator, dtype]
 

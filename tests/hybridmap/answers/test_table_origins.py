@@ -1,6 +1,13 @@
 """Protects what a device says of its tables: which one an engine is priced by, and what is put in another's place."""
 
-from hybridmap.answers.table_origins import TRAINER, borrowed_collectives, borrowed_kernels, origins_of, replaced_rows
+from hybridmap.answers.table_origins import (
+    TRAINER,
+    borrowed_collectives,
+    borrowed_kernels,
+    origins_of,
+    replaced_rows,
+    without_a_graph,
+)
 from profiles.store import DATA, load_device
 
 
@@ -31,3 +38,12 @@ def test_collectives_of_another_part_are_named_with_the_reason() -> None:
     (said,) = borrowed_collectives(DATA / "l40s")
     assert said.startswith("collectives by rtx-pro-6000's tables (") and "1.2 GB/s" in said
     assert borrowed_collectives(DATA / "h100-80gb-sxm") == []
+
+
+def test_a_module_in_whose_place_another_stands_is_named_with_why():
+    said = without_a_graph(load_device("h200-sxm").tables)
+    assert any(
+        text.startswith("mla_decode.vllm@0.24.0: no entry below 80 us, mla_decode.tensorrt-llm") and "graph" in text
+        for text in said
+    ), said
+    assert without_a_graph(load_device("a100-80gb-sxm").tables) == []
