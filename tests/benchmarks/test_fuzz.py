@@ -80,7 +80,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@settings(max_examples=draws(160))
+@settings(max_examples=draws(240))
 @given(
     key=st.sampled_from(
         [
