@@ -39,7 +39,7 @@ def test_every_step_of_an_example_and_of_a_run(capsys: pytest.CaptureFixture[str
 
 def test_a_job_that_cannot_be_planned_fails_the_script(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     job = yaml.safe_load(PPO.read_text())
-    job["models"]["actor"] = "llama-3.1-405b"
+    job["models"]["actor"], job["cluster"][0]["nodes"] = "llama-2-70b", 1
     (tmp_path / "large.yaml").write_text(yaml.safe_dump(job))
     assert main([str(tmp_path / "large.yaml")]) == 1
     assert "ERROR large, planned: error: no plan fits" in capsys.readouterr().out

@@ -13,11 +13,12 @@ from benchmarks.fuzz import campaign as campaigns
 from benchmarks.fuzz.__main__ import main, shares
 from benchmarks.fuzz.campaign import COMMANDS, campaign, input_of
 from benchmarks.fuzz.commands import run_command
-from benchmarks.fuzz.outcome import outcome_of
+from benchmarks.fuzz.outcome import LIMIT_S, outcome_of
 from benchmarks.fuzz.seeds import good_inputs
 from benchmarks.fuzz.targets import TARGETS, Target
 from benchmarks.fuzz.workplace import jobs, prepare
 from profiles.errors import InputError
+from tests.draws import draws
 from tests.work import HANGS_S
 
 CASES = sorted((Path(__file__).parents[1] / "fuzz_cases").iterdir())
@@ -79,7 +80,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(240))
 @given(
     key=st.sampled_from(
         [
@@ -108,8 +109,8 @@ def test_any_value_at_any_key_of_a_job(key, value):
         assert str(error).startswith("job: ") or "job has " in str(error) or "job " in str(error)
 
 
-def finder(read, make=lambda random: b"x"):
-    return {"job": Target("job", "job.yaml", make, read)}
+def finder(read, make=lambda random: b"x", limit_s=LIMIT_S):
+    return {"job": Target("job", "job.yaml", make, read, limit_s)}
 
 
 def test_half_of_the_files_are_jobs_that_make_sense():
@@ -155,7 +156,7 @@ def test_one_that_hangs_where_no_alarm_reaches_is_ended(monkeypatch):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         time.sleep(600)
 
-    monkeypatch.setattr("benchmarks.fuzz.campaign.TARGETS", finder(deaf))
+    monkeypatch.setattr("benchmarks.fuzz.campaign.TARGETS", finder(deaf, limit_s=0.1))
     monkeypatch.setattr(campaigns, "PATIENCE_S", 0.3)
     assert campaign("job", range(1), 0).counts == {"slow": 1}
 

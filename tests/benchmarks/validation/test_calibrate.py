@@ -148,20 +148,21 @@ def test_a_row_priced_by_rule_is_as_wide_as_a_plan_of_it():
     assert calibrate.with_intervals(held)["low"].nunique() == 1
 
 
-@pytest.fixture
-def two_devices(monkeypatch):
+@pytest.fixture(scope="module")
+def page():
     """The page looks up every point of every table without itself; two devices are enough to see the parts."""
-    monkeypatch.setattr(accuracy, "device_names", lambda: ("a100-80gb-sxm", "h100-80gb-sxm"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accuracy, "device_names", lambda: ("a100-80gb-sxm", "h100-80gb-sxm"))
+        return accuracy_text(frame([0.9, 1.2]), "accuracy.png")
 
 
-def test_the_page_has_every_part_and_no_placeholder(two_devices):
-    text = accuracy_text(frame([0.9, 1.2]), "accuracy.png")
-    assert "<!--" not in text and "](accuracy.png)" in text and "| training | step_time_s |" in text
-    assert "a100-80gb-sxm" in text and "`sustained_flop_per_s.bf16`" in text
+def test_the_page_has_every_part_and_no_placeholder(page):
+    assert "<!--" not in page and "](accuracy.png)" in page and "| training | step_time_s |" in page
+    assert "a100-80gb-sxm" in page and "`sustained_flop_per_s.bf16`" in page
 
 
-def test_the_page_begins_with_one_short_table_and_the_picture(two_devices):
-    lines = accuracy_text(frame([0.9, 1.2]), "accuracy.png").splitlines()
+def test_the_page_begins_with_one_short_table_and_the_picture(page):
+    lines = page.splitlines()
     first = lines.index("![Predicted over measured](accuracy.png)")
     assert sum(line.startswith("|") for line in lines[:first]) <= 2 + 6
     assert any(line.startswith("| step of training, s |") for line in lines[:first])
@@ -184,6 +185,7 @@ def test_a_line_of_the_headline_weighs_kinds_by_their_rows():
     assert list(line.values()) == ["step of RL, s", 4, "10%", "10%", "50%", "50%"]
 
 
-def test_the_page_of_nothing_predicted(two_devices):
+def test_the_page_of_nothing_predicted(monkeypatch):
+    monkeypatch.setattr(accuracy, "device_names", lambda: ("a100-80gb-sxm",))
     nothing = frame_of([Row("rl", "r", "step_time_s", 1.0, reason="no GPU")])
     assert "no GPU" in accuracy_text(nothing, "x.png")

@@ -19,6 +19,12 @@ def rows_of(out):
     return pd.read_csv(out / "rows.csv", keep_default_na=False, na_values={"predicted": "", "relative_error": ""})
 
 
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """A picture takes longer than the rest of a report; one test has it drawn."""
+    monkeypatch.setattr("benchmarks.validation.__main__.write_plots", lambda frame, folder: [])
+
+
 def test_every_quantity_of_every_row_is_there_with_exact_columns(write, ten_percent_slow, tmp_path):
     out = tmp_path / "out"
     args = [f"--{kind}={write(kind)}" for kind in ("rl", "training", "generation")]
@@ -33,7 +39,7 @@ def test_every_quantity_of_every_row_is_there_with_exact_columns(write, ten_perc
     assert {path.name for path in out.iterdir()} == files
 
 
-def test_summary_is_what_pandas_computes(write, ten_percent_slow, tmp_path):
+def test_summary_is_what_pandas_computes(write, ten_percent_slow, no_pictures, tmp_path):
     head = "id,system,gpu_kind,num_gpus,model,seq_len,step_time_s,spec_level\n"
     write("training", head + "a,x,H100,8,m,1,10,A\nb,x,H100,8,m,1,20,A\nc,y,H100,8,m,1,,A\nd,y,H100,8,m,1,5,B\n")
     assert run("--training", tmp_path / "training.csv", "--out", tmp_path / "out") == 0
@@ -47,7 +53,7 @@ def test_summary_is_what_pandas_computes(write, ten_percent_slow, tmp_path):
     assert (found["rows"], found["published_rows"], found["unpredicted"]) == (4, 4, 1)
 
 
-def test_dirty_cells_extra_columns_and_missing_ids(write, ten_percent_slow, tmp_path):
+def test_dirty_cells_extra_columns_and_missing_ids(write, ten_percent_slow, no_pictures, tmp_path):
     text = (
         "\ufeffid, system ,gpu_kind,num_gpus,model,seq_len,step_time_s,surprise\n"
         ' t1 , x ,H100," 1,024 ",m,auto," 1,000.5 ",!\n'
@@ -62,7 +68,7 @@ def test_dirty_cells_extra_columns_and_missing_ids(write, ten_percent_slow, tmp_
     assert rows.reason[2] == "the row publishes no quantity that is predicted"
 
 
-def test_an_unexpected_failure_of_one_row_is_written_and_exits_1(write, ten_percent_slow, tmp_path):
+def test_an_unexpected_failure_of_one_row_is_written_and_exits_1(write, ten_percent_slow, no_pictures, tmp_path):
     text = "id,system,gpu_kind,num_gpus,model,seq_len,step_time_s\na,x,H100,8,m,1,10\nb,x,H100,8,m,1,20\n"
     ten_percent_slow.fails.add("a")
     assert run("--training", write("training", text), "--out", tmp_path / "out") == 1
@@ -70,7 +76,7 @@ def test_an_unexpected_failure_of_one_row_is_written_and_exits_1(write, ten_perc
     assert rows.reason["a"].startswith(INTERNAL) and rows.predicted["b"] == pytest.approx(22)
 
 
-def test_a_row_that_the_predictor_loses_is_an_internal_error(write, ten_percent_slow, tmp_path):
+def test_a_row_that_the_predictor_loses_is_an_internal_error(write, ten_percent_slow, no_pictures, tmp_path):
     ten_percent_slow.loses.add("r1")
     assert run("--rl", write("rl"), "--out", tmp_path / "out") == 1
     assert rows_of(tmp_path / "out").reason.str.startswith(INTERNAL).all()
@@ -108,7 +114,7 @@ def test_an_unknown_option_exits_2(capsys):
     assert caught.value.code == 2 and "unrecognized" in capsys.readouterr().err
 
 
-def test_a_report_that_fails_leaves_the_old_one(write, ten_percent_slow, tmp_path, monkeypatch):
+def test_a_report_that_fails_leaves_the_old_one(write, ten_percent_slow, no_pictures, tmp_path, monkeypatch):
     out = tmp_path / "out"
     assert run("--rl", write("rl"), "--out", out) == 0
     before = (out / "rows.csv").read_bytes()

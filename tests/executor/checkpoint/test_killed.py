@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from executor.recovery.load import latest
+from tests.draws import draws
 from tests.executor.plans import learned, metrics
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 def test_sigkill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(tmp_path):
     """All digests are compared, and what is loaded is of one save. Only the newest one is kept: the hardest case."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.executor.checkpoint.killer", str(tmp_path), "20"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.executor.checkpoint.killer", str(tmp_path), str(draws(20))]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

@@ -61,9 +61,9 @@ def test_every_layout_of_up_to_sixteen_ranks_and_every_generation_layout_of_it(p
     p, t, d = p_t_d
     for pg, tg in itertools.product(divisors(p), divisors(t)):
         x = Degrees(p, t, d, pg, tg)
-        for num in (1, x.num_ranks, x.num_ranks + 1):
+        for batch in map(rows, (1, x.num_ranks, x.num_ranks + 1)):
             for name in SPLITTING:
-                assert same(PROTOCOLS[name].collect(PROTOCOLS[name].distribute(rows(num), x), x), rows(num))
+                assert same(PROTOCOLS[name].collect(PROTOCOLS[name].distribute(batch, x), x), batch)
 
 
 @pytest.mark.parametrize("name", SPLITTING)
