@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
-from profiles.engine_file import EngineFile, Fact, SchedulerKind, read_engine_file
+from profiles.engine_file import EngineFile, Fact, SchedulerKind, read_engine_file, with_settings
 from profiles.engine_releases import stand_ins, version_of
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.records import Basis, Priced
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", "GenerationEngine", "TrainingEngine")
 _FOLDER = Path(__file__).parent / "engines"
 
 
@@ -66,6 +67,7 @@ class GenerationEngine(_Engine):
     ``share_holds_activations``: activations and logits come out of ``kv_memory_share``, too, not out of what it leaves.
     ``caches_every_head``: the cache has room for keys and values of every query head. ``keeps_workspace``: DeepSpeed's
     inference kernels, see ``engine_memory.kept_workspace_bytes``.
+    ``captured_tokens``: a decode step of more tokens is launched as one with prompts is, 0 where graphs hold any.
     ``custom_all_reduce``: a decode step may reduce by the engine's own kernel, not by NCCL alone.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``gathers_every_batch``: a trainer's weights
     are gathered for each of them anew. ``first_token_in_prefill``: the pass over a
@@ -111,6 +113,7 @@ class GenerationEngine(_Engine):
     picked_prompt_ratio: float = 1.0
     picked_prompt_ratio_with_fp4: float = 1.0
     recomputed_context: float = 0.0
+    captured_tokens: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
     gathers_layers: float = 1.0
     host_s_per_remote_rank: float = 0.0
@@ -235,67 +238,23 @@ def default_engine(kind: Literal["training", "generation"]) -> str:
     return max(ours, key=version_of)
 
 
-# Long by what the file says: a line for each fact.
-def load_generation_engine(name: str) -> GenerationEngine:
-    """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
+def load_generation_engine(name: str, settings: Mapping[str, object] | None = None) -> GenerationEngine:
+    """Load ``engine@version``, or a file by its path, as started with ``settings`` (``engine_file.with_settings``).
+
+    Raises ``UnknownNameError`` or ``InputError`` (wrong kind, no such setting).
+    """
     file, digest = _checked(name, "generation")
-    others = _stand_ins(name)
-    values = {key: fact.value for key, fact in file.facts.items()}
-    return _build(
-        GenerationEngine,
-        name,
-        dict(
-            family=file.engine,
-            release=name.split("@")[1] if others else file.version,
-            stands_in=others,
-            facts_hash=digest,
-            cuda_graphs=file.cuda_graphs,
-            prefix_sharing=file.prefix_sharing,
-            shares_weights=file.shares_weights,
-            scheduler=file.scheduler,
-            plans_ahead=file.plans_ahead,
-            fp8_cache_with=file.fp8_cache_with,
-            fused_quantization=file.fused_quantization,
-            mxfp8_activations=file.mxfp8_activations,
-            drafts_in_graph=file.drafts_in_graph,
-            grouped_query_kernels=file.grouped_query_kernels,
-            window_frees_cache=file.window_frees_cache,
-            share_holds_activations=file.share_holds_activations,
-            static_batches=file.static_batches,
-            caches_every_head=file.caches_every_head,
-            keeps_workspace=file.keeps_workspace,
-            custom_all_reduce=file.custom_all_reduce,
-            gathers_every_batch=file.gathers_every_batch,
-            first_token_in_prefill=file.first_token_in_prefill,
-            mixture_parallel=file.mixture_parallel,
-            bases=_bases(file, others),
-            **values,
-        ),
-    )
+    if settings:
+        file = with_settings(file, settings)
+        digest = hashlib.sha256(f"{digest} {sorted(settings.items())}".encode()).hexdigest()
+    release = name.split("@")[1] if _stand_ins(name) else file.version
+    return _build(GenerationEngine, name, file, facts_hash=digest, family=file.engine, release=release)
 
 
 def load_training_engine(name: str) -> TrainingEngine:
     """Load ``engine@version``, or a file by its path; raises ``UnknownNameError`` or ``InputError`` (wrong kind)."""
     file, digest = _checked(name, "training")
-    others = _stand_ins(name)
-    values = {key: fact.value for key, fact in file.facts.items()}
-    fixed = {
-        "facts_hash": digest,
-        "zero_stages": file.zero_stages,
-        "interleaving": file.interleaving,
-        "sequence_parallel": file.sequence_parallel,
-        "gathers_again": file.gathers_again,
-        "grouped_kernels": file.grouped_kernels,
-        "gathers_at_step": file.gathers_at_step,
-        "balances_context": file.balances_context,
-        "fused_projections": file.fused_projections,
-        "head_on_responses": file.head_on_responses,
-        "scoring_layouts": file.scoring_layouts,
-        "token_micro_batches": file.token_micro_batches,
-        "stands_in": others,
-        "bases": _bases(file, others),
-    }
-    return _build(TrainingEngine, name, {**fixed, **values})
+    return _build(TrainingEngine, name, file, facts_hash=digest)
 
 
 def engine_constants(name: str) -> dict[str, Fact]:
@@ -309,9 +268,13 @@ def _bases(file: EngineFile, others: tuple[str, ...]) -> dict[str, Basis]:
     return {key: Basis.ASSUMED if others and basis is Basis.FITTED else basis for key, basis in found.items()}
 
 
-def _build(cls: type[_T], name: str, values: dict[str, object]) -> _T:
+def _build(cls: type[_T], name: str, file: EngineFile, **more: object) -> _T:
+    """An engine of the file's switches and facts; each has the name of its field."""
+    others = _stand_ins(name)
+    switches = {one.name: getattr(file, one.name) for one in fields(cls) if one.name in EngineFile.model_fields}
+    values = {key: fact.value for key, fact in file.facts.items()}
     try:
-        return cls(**{"name": name, **values})
+        return cls(**{"name": name, "stands_in": others, "bases": _bases(file, others), **switches, **values, **more})
     except TypeError as error:
         raise FileFormatError(f"engine file of {name}: {error}") from error
 

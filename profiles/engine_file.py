@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from profiles.errors import FileFormatError
+from profiles.errors import FileFormatError, InputError, UnknownNameError
 from profiles.records import ConstantBasis
 from profiles.yaml_text import parse_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 PARTS = ("share", "flag")
 """Units of what is between nothing and all."""
+ABOUT = {"schema_version", "computed_from", "kind", "engine", "version", "note", "facts"}
+"""What a file says of itself."""
 LEAST_ONE = ("max_num_seqs", "max_batched_tokens")
 """Without one of these an engine runs nothing."""
 
@@ -92,8 +95,31 @@ class EngineFile(BaseModel):
     def _runs(self) -> Self:
         for name in LEAST_ONE:
             if name in self.facts and self.facts[name].value < 1.0:
-                raise ValueError(f"facts.{name} is at least 1, got {self.facts[name].value:g}")
+                raise ValueError(f"{name} is at least 1, got {self.facts[name].value:g}")
         return self
+
+
+def with_settings(file: EngineFile, settings: Mapping[str, object]) -> EngineFile:
+    """The engine as a job starts it: switches and values of facts by their names in the file.
+
+    Raises ``InputError`` for a name that the file has not, or a value that cannot be.
+    """
+    switches = set(EngineFile.model_fields) - ABOUT
+    known = sorted({*switches, *file.facts})
+    for name in settings:
+        if name not in known:
+            raise UnknownNameError("setting", name, known, f"(in engines.generation_settings of {file.engine})")
+    content = file.model_dump()
+    content |= {name: value for name, value in settings.items() if name in switches}
+    for name in settings.keys() - switches:
+        content["facts"][name] |= {"value": settings[name], "basis": "assumed", "source": "the job's setting"}
+    try:
+        return EngineFile.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f".{name}" for name in first["loc"] if name not in ("facts", "value"))
+        said = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"engines.generation_settings{where}: {said}") from None
 
 
 def read_engine_file(path: Path) -> tuple[EngineFile, str]:

@@ -119,9 +119,10 @@ def launched_engine(cells: Mapping[str, Any], latent: bool = False) -> Generatio
     front_end_s = engine.front_end_s + CLIENT_S
     cache = engine.fp8_cache_with if latent else FP8_CHECKPOINTS
     # vLLM has --async-scheduling in its scripts, SGLang what its facts say. That for gpt-oss on Blackwell sets
-    # VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1, as vLLM's recipe advises.
+    # VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1, as vLLM's recipe advises. All capture steps of every load.
     ahead = engine.plans_ahead or engine.family == "vllm"
-    return replace(engine, plans_ahead=ahead, mxfp8_activations=True, fp8_cache_with=cache, front_end_s=front_end_s)
+    flags = {"mxfp8_activations": True, "fp8_cache_with": cache, "captured_tokens": 0.0}
+    return replace(engine, plans_ahead=ahead, front_end_s=front_end_s, **flags)
 
 
 def _as_generated(cells: Mapping[str, Any], engine: GenerationEngine) -> GenerationEngine:

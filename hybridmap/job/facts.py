@@ -38,7 +38,7 @@ def facts_of(job: Job) -> Facts:
         group=first.group,
         device=first.device,
         training=load_training_engine(job.engines.training),
-        generation=load_generation_engine(job.engines.generation),
+        generation=load_generation_engine(job.engines.generation, job.engines.generation_settings),
         implementation=_implementation(job),
         others=tuple(others),
         memory_headroom=job.memory.headroom,

@@ -24,6 +24,7 @@ from hybridmap.job.leaves import (
     Samples,
     Section,
     Share,
+    SparseSection,
     Tokens,
     Whole,
     refusal,
@@ -161,7 +162,7 @@ class ClusterSection(Section, title="Nodes of one device"):
         return {key: value for key, value in dump(self).items() if key != "nodes_per_pod" or value}
 
 
-class EnginesSection(Section, title="Engines"):
+class EnginesSection(SparseSection, title="Engines"):
     """Engine and version, ``name@version``, or the path of an engine file."""
 
     training: Name | None = Field(
@@ -169,6 +170,13 @@ class EnginesSection(Section, title="Engines"):
     )
     generation: Name | None = Field(
         default=None, description="Generates; the newest default if left out.", examples=["vllm@0.32"]
+    )
+    generation_settings: dict[Name, Any] = Field(
+        default={},
+        description="How the generation engine is started where that is not its release's default: switches and facts "
+        "of its file by name, such as kv_memory_share, max_batched_tokens, captured_tokens, plans_ahead, "
+        "fp8_cache_with.",
+        examples=[{"kv_memory_share": 0.8, "max_batched_tokens": 16384}],
     )
 
 

@@ -57,6 +57,15 @@ class Qwen2(Qwen3):
         return True, False, False  # no key turns them off
 
 
+class MiMo(Qwen2):
+    """As Qwen2 with layers that predict further tokens."""
+
+    num_nextn_predict_layers: Index = 0
+
+    def further(self) -> dict[str, Any]:
+        return {**super().further(), "num_mtp_layers": self.num_nextn_predict_layers}
+
+
 class Gemma(Config):
     """Wide heads and a tied head."""
 

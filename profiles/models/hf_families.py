@@ -14,7 +14,7 @@ FAMILIES: dict[str, type[Config]] = {
     "mistral": hf_dense.Mistral,
     "mixtral": hf_dense.Mixtral,
     "qwen2": hf_dense.Qwen2,
-    "mimo": hf_dense.Qwen2,
+    "mimo": hf_dense.MiMo,
     "qwen2_moe": hf_dense.Qwen2Moe,
     "qwen3": hf_dense.Qwen3,
     "qwen3_moe": hf_dense.Qwen3Moe,

@@ -14,6 +14,7 @@ from profiles.records import Floats, Priced
 from simulator.cost.call_cost import Cost
 from simulator.cost.engine_attention import attention_of_decode
 from simulator.cost.engine_comms import layer_reduces, pipeline_hops
+from simulator.cost.engine_launches import operators_of_layer
 from simulator.cost.engine_layer import layer_work, sampling_head
 from simulator.cost.speculation import (
     checked_tokens,
@@ -63,6 +64,7 @@ def decode_step(
     launch = facts.generation.launch_s_per_layer + collectives + 0.0 * group
     launching = facts.generation.basis("launch_s_per_layer", "collective_launch_s")
     floor = Priced.of(launch * (shape.num_layers + draft_layers(facts)), launching)
+    floor = floor + _beyond_graphs(facts, shape, layouts, group, precision)
     # Each attention copy has a scheduler of its own, and they work at the same time.
     busy, host = gpu + comm, host_time(facts, active / layouts.attention_dp[:, None], 1.0) + _read_back(facts, layouts)
     ahead = facts.generation.plans_ahead and facts.implementation.engine_driver == "own"
@@ -74,6 +76,16 @@ def decode_step(
     if facts.device.spec.kind == "cpu":  # a CPU does what it launches itself: launches come on top of its work
         return Cost.serial(gpu + floor + host, comm)
     return Cost.serial(gpu + _beyond(floor, busy) + host, comm)
+
+
+def _beyond_graphs(
+    facts: Facts, shape: ModelShape, layouts: GenerationLayouts, group: Floats, precision: str
+) -> Priced:
+    """Launches of a step that no CUDA graph holds: those of a step with prompts, which none holds either."""
+    engine, tokens = facts.generation, group * checked_tokens(facts) / layouts.attention_dp[:, None]
+    beyond = (engine.captured_tokens > 0.0) & (tokens > engine.captured_tokens)
+    operators = operators_of_layer(facts, shape, layouts, precision)[:, None]
+    return engine.priced(prefill_launch_s_per_layer=np.where(beyond, operators * shape.num_layers, 0.0))
 
 
 def _checked(

@@ -21,7 +21,8 @@ class TabulatedPrices(StepTables):
         of, cell, passed, count = self._cells_of(mean, steps)
         rows, host, begins = active * self.checked, self._host_many_s(active), np.flatnonzero(passed == 0)
         fixed = self._fixed_many_s(rows, rows)[of]
-        least = np.maximum(host * self.host_overlaps, self.decode_floor_s)[of]
+        floor = self.decode_floor_s + np.where(active <= self.captured, 0.0, self.prefill_floor_s)
+        least = np.maximum(host * self.host_overlaps, floor)[of]
         begin, here, slope, wide = self._in_cells(active, of, cell)
         past = mean[of] + passed - begin
         first = fixed + here + slope * np.minimum(np.maximum(past, 0.0), wide)

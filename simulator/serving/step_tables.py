@@ -38,6 +38,8 @@ class StepTables:
         Grid of sampled sequences and the head's seconds, shape ``[H]``.
     host_s, host_s_per_sequence, decode_floor_s, prefill_floor_s
         Host time of a step and of each sequence in it; least GPU time of a step, launched from the host.
+    captured
+        Most decoding sequences whose step a CUDA graph holds; others are launched as steps with prompts are.
     host_overlaps
         The host works on the next step while the GPU computes this one, so a step takes the longer of the two.
     copies
@@ -63,6 +65,7 @@ class StepTables:
     host_s_per_sequence: float
     decode_floor_s: float
     prefill_floor_s: float
+    captured: float
     host_overlaps: bool
     copies: int
     checked: int
@@ -98,11 +101,11 @@ class StepTables:
         return _dense(self.lengths, self.prefill_s)
 
     @cached_property
-    def _decodes(self) -> dict[int, tuple[list[float], float, float]]:
+    def _decodes(self) -> dict[int, tuple[list[float], float, float, float]]:
         return {}
 
     @cached_property
-    def _cells(self) -> dict[tuple[int, int], tuple[float, float, float, float, float, float]]:
+    def _cells(self) -> dict[tuple[int, int], tuple[float, float, float, float, float, float, float]]:
         return {}
 
     @cached_property
@@ -113,16 +116,11 @@ class StepTables:
         self, active: int, context_tokens: int, steps: int, within_s: float, begun: bool
     ) -> tuple[int, float, float]:
         """See ``StepPrices``."""
-        share, least, mean, overlaps = (
-            1.0 / self.given,
-            self.decode_floor_s,
-            context_tokens / active,
-            self.host_overlaps,
-        )
+        share, mean, overlaps = 1.0 / self.given, context_tokens / active, self.host_overlaps
         count, end, before, passed = 0, -1.0, 0.0, 0.0
         while count < steps:
             if mean > end:  # a cell of the table, in which attention grows by as much a token
-                start, end, here, slope, fixed, host = self._cell(active, mean)
+                start, end, here, slope, fixed, host, least = self._cell(active, mean)
                 here += fixed
             gpu = here + slope * (mean - start)
             gpu = gpu if gpu > least else least
@@ -138,9 +136,9 @@ class StepTables:
         """See ``StepPrices``; cell by cell of the table, in each of which steps grow by as much a token."""
         mean, whole, left = context_tokens / active, 0.0, steps
         while left:
-            start, end, here, slope, fixed, host = self._cell(active, mean)
+            start, end, here, slope, fixed, host, least = self._cell(active, mean)
             count = left if left <= end - mean else min(left, int(end - mean) + 1)
-            first, least = fixed + here + slope * (mean - start), self.decode_floor_s
+            first = fixed + here + slope * (mean - start)
             if self.host_overlaps:
                 least = host if host > least else least
             else:
@@ -162,7 +160,7 @@ class StepTables:
         gpu = linear[rows if rows < len(linear) else -1] + head[heads if heads < len(head) else -1]
         if active:
             mean = context_tokens / active
-            start, _, here, slope, _, _ = self._cell(active, mean)
+            start, _, here, slope, *_ = self._cell(active, mean)
             gpu += here + slope * (mean - start)
         gpu += self._prompts_s(new, past) if self.copies == 1 else self._fullest_copy_s(checked, rows, new, past)
         gpu = gpu if gpu > self.prefill_floor_s else self.prefill_floor_s
@@ -193,18 +191,18 @@ class StepTables:
         beyond = float(self._every_copy[min(as_full, last)] - self._every_copy[min(rows, last)])
         return self.copies * self._prompts_s(hands[fullest], past[fullest :: self.copies]) + beyond
 
-    def _cell(self, active: int, mean: float) -> tuple[float, float, float, float, float, float]:
+    def _cell(self, active: int, mean: float) -> tuple[float, float, float, float, float, float, float]:
         """Steps of so many decodes at contexts around ``mean``.
 
         Where these contexts begin and end, seconds of attention at the begin, and more for each token; all else that
-        the GPU does, and the host. Below the first and above the last context of the table attention is what it is
-        there.
+        the GPU does, the host, and the least that the GPU takes. Below the first and above the last context of the
+        table attention is what it is there.
         """
         key, known = (active, bisect_left(self._contexts, mean)), self._cells
         if key in known:
             return known[key]
         contexts, high = self._contexts, key[1]
-        row, fixed, host = self._decoding(active)
+        row, fixed, host, least = self._decoding(active)
         if high == 0:
             cell = 0.0, contexts[0], row[0], 0.0
         elif high == len(contexts):
@@ -212,11 +210,11 @@ class StepTables:
         else:
             low, here = contexts[high - 1], row[high - 1]
             cell = low, contexts[high], here, (row[high] - here) / (contexts[high] - low)
-        known[key] = found = (*cell, fixed, host)
+        known[key] = found = (*cell, fixed, host, least)
         return found
 
-    def _decoding(self, active: int) -> tuple[list[float], float, float]:
-        """Of steps with so many decodes: attention over the contexts, all else that the GPU does, and the host."""
+    def _decoding(self, active: int) -> tuple[list[float], float, float, float]:
+        """Of steps with so many decodes: attention over contexts, all else on the GPU, the host, the GPU's least."""
         known, sequences = self._decodes, self.sequences
         if active not in known:
             high = min(max(int(sequences.searchsorted(active)), 1), len(sequences) - 1)
@@ -225,7 +223,8 @@ class StepTables:
             row = np.asarray(self.decode_s[high - 1] * (1 - weight) + self.decode_s[high] * weight, dtype=np.float64)
             rows, linear, head = active * self.checked, self._linear, self._head
             fixed = linear[min(rows, len(linear) - 1)] + head[min(rows, len(head) - 1)]
-            known[active] = row.tolist(), fixed, self.host_s + self.host_s_per_sequence * active
+            least = self.decode_floor_s if active <= self.captured else self.decode_floor_s + self.prefill_floor_s
+            known[active] = row.tolist(), fixed, self.host_s + self.host_s_per_sequence * active, least
         return known[active]
 
 

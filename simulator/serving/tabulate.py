@@ -42,6 +42,7 @@ def tabulate(
     facts = facts.of_engine
     engine, layers = facts.generation, float(shape.num_layers)
     groups = float(layouts.pp[0])
+    held = engine.captured_tokens * groups * float(layouts.attention_dp[0]) / speculation.checked_tokens(facts)
     launch = engine.launch_s_per_layer + engine.collective_launch_s * float(layouts.tp[0] > 1)
     operators = float(engine_launches.operators_of_layer(facts, shape, layouts, precision)[0])
     tokens, lengths = _grid(1, most_tokens), _grid(16, most_context)
@@ -77,6 +78,7 @@ def tabulate(
         engine.host_s_per_sequence / float(layouts.attention_dp[0]),  # each attention copy has a scheduler of its own
         launch * (layers + speculation.draft_layers(facts)),
         engine.prefill_launch_s_per_layer * layers * operators,
+        held or np.inf,
         engine.plans_ahead and not launched,
         int(copies[0, 0]) if shape.moe else 1,
         int(checked),

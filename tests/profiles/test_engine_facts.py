@@ -175,6 +175,31 @@ def test_a_number_that_no_engine_has_is_refused(folder: Path, kind: str, fact: s
         load_training_engine("mine@1")
 
 
+def test_an_engine_is_as_a_job_starts_it() -> None:
+    plain = load_generation_engine("vllm@0.32")
+    settings = {"kv_memory_share": 0.5, "plans_ahead": False, "fp8_cache_with": ["bf16"]}
+    started = load_generation_engine("vllm@0.32", settings)
+    assert (started.kv_memory_share, started.plans_ahead, started.fp8_cache_with) == (0.5, False, ("bf16",))
+    assert started.basis("kv_memory_share") is Basis.ASSUMED and started.max_num_seqs == plain.max_num_seqs
+    assert len({plain.facts_hash, started.facts_hash, load_generation_engine("vllm@0.32", {}).facts_hash}) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kv_memory_share": 1.7}, "engines.generation_settings.kv_memory_share: a share is at most 1, got 1.7"),
+        ({"host_s_per_step": -1}, "engines.generation_settings.host_s_per_step: .*greater than or equal to 0"),
+        ({"max_num_seqs": 0}, "max_num_seqs is at least 1, got 0"),
+        ({"scheduler": "random"}, "engines.generation_settings.scheduler: .*prefill-first"),
+        ({"kv_memory_shar": 0.5}, "kv_memory_share"),
+        ({"engine": "mine"}, "setting 'engine'"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_generation_engine("vllm@0.32", settings)
+
+
 @pytest.mark.parametrize(
     ("name", "stands_in"),
     [

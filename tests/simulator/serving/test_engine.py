@@ -44,6 +44,23 @@ def test_a_tabulated_decode_step_is_a_decode_step(engine: str) -> None:
                 assert together == pytest.approx(sum(times), rel=1e-12)
 
 
+@pytest.mark.parametrize("tokens", [0.0, 128.0])
+def test_a_step_that_no_graph_holds_is_launched_by_the_host(tokens: float) -> None:
+    """Of more tokens than were captured; the launches of a small model take longer than its GPU."""
+    facts = make_facts("grpo", device="h100-80gb-sxm", generation="sglang@0.5")
+    facts = replace(facts, generation=replace(facts.generation, captured_tokens=tokens))
+    layouts = GenerationLayouts.of([layout(4, slots=256)])
+    prices = tabulate(facts, QWEN, layouts, "bf16", 4096, 4096)
+    for active in (64, 128, 129, 200):
+        one = np.asarray([[float(active)]])
+        direct = decode.decode_step(facts, QWEN, layouts, one, one * 0 + 500.0, "bf16").time.s[0, 0]
+        launched_s = facts.generation.prefill_launch_s_per_layer * QWEN.num_layers
+        assert (direct > launched_s) == (bool(tokens) and active > tokens)
+        assert prices.stretch_s(active, active * 500, 1) == pytest.approx(direct, rel=0.02)
+        together = prices.stretches_s(*(np.asarray([n, n]) for n in (active, active * 500, 3)))
+        assert together == pytest.approx(prices.stretch_s(active, active * 500, 3))
+
+
 @pytest.mark.parametrize("engine", ["vllm@0.32", "tensorrt-llm@1.0"])
 def test_a_tabulated_step_with_drafts_is_the_rollouts_over_what_it_gives(engine: str) -> None:
     drafts = Speculation((0.9, 0.7))
@@ -182,7 +199,7 @@ def test_a_stretch_is_the_sum_of_its_steps(slope: float, least: float) -> None:
     decode = np.asarray([[1.0, 1.0 + 7.0 * slope]] * 2)
     prices = TabulatedPrices(
         *(flat, flat, flat, np.asarray([1.0, 2.0]), contexts, decode, flat, flat, flat, flat),
-        *(0.25, 0.0, least, 0.0, False, 1, 1, 1.0),
+        *(0.25, 0.0, least, 0.0, np.inf, False, 1, 1, 1.0),
     )
     for of in (prices, replace(prices, host_overlaps=True, host_s=1.02)):
         for context in (1, 3, 8, 9):
