@@ -58,7 +58,8 @@ def seen(engine: GenerationEngine) -> tuple[float, ...]:
 @pytest.mark.parametrize("name", sorted(set(NUMBERS) - OF_TRANSITIONS - ELSEWHERE))
 def test_every_constant_changes_a_prediction(name: str) -> None:
     base = make_facts("grpo", "qwen3-8b", device="h100-80gb-sxm", generation="vllm@0.12").generation
-    base = replace(base, prefill_launch_s_per_layer=1e-3)  # what a step beyond the graphs waits for
+    if name == "captured_tokens":  # what a step beyond the graphs waits for
+        base = replace(base, prefill_launch_s_per_layer=0.05)
     value = getattr(base, name)
     changed = replace(
         base, **{name: 0.5 * value if value else {"admits_with_output": 1.0, "keeps_for_running": 1.0}.get(name, 0.05)}
