@@ -149,17 +149,17 @@ def check_generation(
     gpus, experts = layout.tp * layout.pp, shape.moe.num_experts if shape.moe else layout.ep
     stated = number(cells.get("num_gpus"))
     if stated is not None and stated != gpus:
-        raise _failed(
+        raise failed(
             f"{stated:g} GPUs are not the engine's {gpus} (tp {layout.tp} x pp {layout.pp}): several engines, or "
             "prefill and decode on engines of their own"
         )
     ranks = layout.tp // layout.attention_dp
     if shape.num_heads % ranks:
-        raise _failed(f"{ranks} ranks do not divide {shape.num_heads} heads")
+        raise failed(f"{ranks} ranks do not divide {shape.num_heads} heads")
     if experts % layout.ep:
-        raise _failed(f"{layout.ep} groups do not divide {experts} experts")
+        raise failed(f"{layout.ep} groups do not divide {experts} experts")
     if weights_bytes > spec.memory_bytes:
-        raise _failed(f"weights of {weights_bytes / GIB:.0f} GiB a GPU exceed its {spec.memory_bytes / GIB:.0f} GiB")
+        raise failed(f"weights of {weights_bytes / GIB:.0f} GiB a GPU exceed its {spec.memory_bytes / GIB:.0f} GiB")
     _check_rates(cells, shape, spec, gpus, precision, weights_bytes * gpus / given)
 
 
@@ -177,16 +177,16 @@ def _check_rates(
     fastest = max(rate or 0.0 for rate in rates)
     flop_per_s, peak = 2.0 * active_params(shape) * fastest, gpus * _peak(spec, precision)
     if flop_per_s > peak:
-        raise _failed(f"{fastest:,.0f} tokens/s imply {flop_per_s / 1e12:,.0f} TFLOP/s of {peak / 1e12:,.0f}")
+        raise failed(f"{fastest:,.0f} tokens/s imply {flop_per_s / 1e12:,.0f} TFLOP/s of {peak / 1e12:,.0f}")
     bandwidth = gpus * spec.memory_bytes_per_s
     read = fastest * _least_cache_read(cells, shape, spec)
     if not step_s and flop_per_s / peak + read / bandwidth > 1.0:
-        raise _failed(
+        raise failed(
             f"{fastest:,.0f} tokens/s imply {read / 1e12:,.1f} TB/s of cache beside {flop_per_s / 1e12:,.0f} TFLOP/s, "
             f"of {bandwidth / 1e12:,.1f} and {peak / 1e12:,.0f}: more than all of the time"
         )
     if step_s and weights * touched_share(shape) / step_s > bandwidth:
-        raise _failed(
+        raise failed(
             f"a step of {step_s * 1e3:.2f} ms would read weights at over {bandwidth / 1e12:,.1f} TB/s: it drew several "
             "tokens (speculation that the row does not state)"
         )
@@ -227,7 +227,7 @@ def check_running(cells: Mapping[str, Any], load: Load, room: int) -> None:
     decoding_ms = (load.output_tokens - 1) * tpot
     running = load.concurrency * decoding_ms / (ttft + decoding_ms)
     if running < held / 2:
-        raise _failed(
+        raise failed(
             f"its own latencies say that {running:.0f} of {load.concurrency} requests ran at once, though the cache "
             f"holds {held}: a limit that the row does not state"
         )
@@ -254,5 +254,6 @@ def _peak(spec: DeviceSpec, precision: str) -> float:
         return max(spec.peak_flop_per_s.values()) * 2.0 / max(DTYPE_BYTES.get(precision, 1.0), 0.5)
 
 
-def _failed(reason: str) -> NotPredicted:
+def failed(reason: str) -> NotPredicted:
+    """What a check raises."""
     return NotPredicted(f"{GATE} {reason}")

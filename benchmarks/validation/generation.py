@@ -61,15 +61,7 @@ _DISAGGREGATED = re.compile(r"disagg|\bprefill workers?\b|\bdecode workers?\b", 
 
 def predict(table: pd.DataFrame) -> list[Row]:
     """Every quantity of ``generation.csv``-like rows."""
-    refused = {**contradicted(table), **duplicates(table)}
-
-    def one(cells: dict[str, Any], rows: list[Row]) -> Iterable[Row]:
-        reason = refused.get(text_of(cells["id"]))
-        if reason:
-            raise NotPredicted(reason)
-        return predict_row(cells, rows)
-
-    return each(table, rows_of, one)
+    return each(table, rows_of, predict_row, {**contradicted(table), **duplicates(table)})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from profiles.errors import HybridmapError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import pandas as pd
 
@@ -43,6 +43,7 @@ def each(
     table: pd.DataFrame,
     rows_of: Callable[[dict[str, Any]], list[Row]],
     predict: Callable[[dict[str, Any], list[Row]], Iterable[Row]],
+    refused: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """Guard every record of a table by itself.
 
@@ -54,11 +55,17 @@ def each(
         Lists the quantities that a record publishes, without predictions; it must not raise.
     predict
         Predicts the quantities of one record.
+    refused
+        Ids of records that are no rows of their own, with why.
     """
     found: list[Row] = []
     for record in table.to_dict(orient="records"):
         cells = {str(column): cell for column, cell in record.items()}
         rows = rows_of(cells)
+        reason = (refused or {}).get(str(cells.get("id")))
+        if reason:
+            found += [row.without(reason) for row in rows]
+            continue
         found += guarded(rows, lambda cells=cells, rows=rows: predict(cells, rows))  # type: ignore[misc]
     return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.validation.gate import duplicates
+from benchmarks.validation.gate_steps import check_degrees, check_step
 from benchmarks.validation.guard import each
 from benchmarks.validation.naive import iteration_s
 from benchmarks.validation.names import (
@@ -69,7 +71,7 @@ UNPREDICTED_KINDS = {
 
 def predict(table: pd.DataFrame) -> list[Row]:
     """Every quantity of ``rl_steps.csv``-like rows."""
-    return each(table, _rows_of, _predict)
+    return each(table, _rows_of, _predict, duplicates(table))
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     overlapped = run.plan.schedule != "sync"
     of_trainer_alone = _lacks_engine(cells, kind)
     plain = iteration_s(run.facts, run.plan)
+    _check(cells, run)
     for row in rows:
         row = replace(row, device=device, model_kind=model_kind(shape), by_rule=run.timeline.by_rule)
         naive = plain[row.quantity]
@@ -128,6 +131,20 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
             yield row.without("in an overlapped schedule this is the time the trainer waits, not the rollout")
         else:
             yield _stage(row, run, naive, calls_within(cells, row.quantity))
+
+
+def _check(cells: Mapping[str, Any], run: _Run) -> None:
+    """Whether the actor can lie as the row states, and be trained as fast; ``NotPredicted`` says why not."""
+    actor, spec, shape = run.plan.role("actor"), run.facts.device.spec, run.facts.roles["actor"].shape
+    for layout in (actor.training, actor.generation):
+        if layout is not None:
+            check_degrees(shape, layout, run.plan.num_gpus, spec)
+    work = run.facts.workload
+    tokens, gpus = work.epochs * work.tokens, run.plan.num_gpus
+    for quantity in ("step_time_s", "train_time_s"):
+        check_step(shape, spec, tokens, number(cells.get(quantity)), gpus)
+    rate = number(cells.get("tokens_per_s_per_gpu"))
+    check_step(shape, spec, tokens, tokens / rate / gpus if rate else None, gpus)
 
 
 def _lacks_engine(cells: Mapping[str, Any], kind: str) -> bool:

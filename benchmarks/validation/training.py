@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.validation.devices import cluster_of, device_profile
+from benchmarks.validation.gate import duplicates
+from benchmarks.validation.gate_steps import check_degrees, check_step
 from benchmarks.validation.guard import each
 from benchmarks.validation.naive import passes_s
 from benchmarks.validation.names import (
@@ -53,7 +55,7 @@ TOKENS_OF_A_PASS = 4096
 
 def predict(table: pd.DataFrame) -> list[Row]:
     """Every quantity of ``training.csv``-like rows."""
-    return each(table, _rows_of, _predict)
+    return each(table, _rows_of, _predict, duplicates(table))
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,14 @@ def _predictions(cells: Mapping[str, Any], rows: list[Row]) -> Iterable[Row]:
     device = published_device(text_of(cells.get("gpu_kind")))
     shape = published_model(text_of(cells.get("model")), trained=True)
     step = step_of(cells, device, shape)
+    spec, tokens = step.facts.device.spec, float(step.global_batch * step.seq_len)
+    check_degrees(shape, step.layout, step.num_gpus, spec)
+    check_step(shape, spec, tokens, measured_step_s(cells, step), step.num_gpus)
     by_rule = by_rule_share(step.facts)
     rows = [replace(row, device=device, model_kind=model_kind(shape), by_rule=by_rule) for row in rows]
     seconds = step_seconds(step)
     words = "; ".join(step.assumed)
-    plain = passes_s(step.facts.device.spec, shape, float(step.global_batch * step.seq_len), step.num_gpus)
+    plain = passes_s(spec, shape, tokens, step.num_gpus)
     for row in rows:
         if row.quantity == "step_time_s":
             yield row.with_prediction(seconds, words, plain)
