@@ -50,6 +50,7 @@ _WITHOUT = (
     "errors, without",
     "what goes wrong",
 )
+ALL_KINDS = "all"
 FAMILY_COLUMNS = ("table", "quantity", "model_kind", "rows", "mean", "median", "worst")
 FAMILY_COLUMNS += ("in sample", "worst in sample", "naive")
 SMALL = 0.005
@@ -114,9 +115,11 @@ def figures(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def family_errors(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """By table, quantity and kind of model: errors left one family out, in sample, and of the naive estimate."""
+    """By table, quantity and kind of model, and of all kinds: errors left one family out, in sample, and naive."""
     rows = frame[frame["predicted"].notna() & (frame["level"].isin(["A", "B"]) | (frame["table"] == "paper"))]
     rows = rows[rows["measured"] > 0]
+    mixed = rows.groupby(["table", "quantity"])["model_kind"].transform("nunique") > 1
+    rows = pd.concat([rows, rows[mixed].assign(model_kind=ALL_KINDS)])
     found = []
     for keys, part in rows.groupby(["table", "quantity", "model_kind"], sort=True):
         sides = {side: (part[side] / part["measured"] - 1.0).abs() for side in ("left_out", "predicted", "naive")}

@@ -24,7 +24,8 @@ def headline(families: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One line for each of ``LINES`` that has rows, from the lines of families left out (``family_errors``)."""
     found = []
     for what, (table, quantity) in LINES.items():
-        kinds = {r["model_kind"]: r for r in families if (r["table"], r["quantity"]) == (table, quantity)}
+        asked = [r for r in families if (r["table"], r["quantity"]) == (table, quantity)]
+        kinds = {r["model_kind"]: r for r in asked if r["model_kind"] in ("dense", "moe")}
         if not kinds:
             continue
         naive = [(r["naive"], r["rows"]) for r in kinds.values() if r["naive"] is not None]
