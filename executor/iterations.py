@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from executor.rl.algorithm import Step
     from executor.run_config import RunConfig
     from executor.run_settings import JobFacts
-    from simulator.plan.dataflow import Dataflow
     from simulator.plan.plan import Plan
     from simulator.plan.timeline import Timeline
 
@@ -62,7 +62,8 @@ def iterate(
 ) -> None:
     """Run the iterations of ``spread``; write ``metrics.jsonl`` after each and the last one's timelines at the end."""
     from executor.controller.held_out import HeldOut
-    from executor.recorder import MetricsLog
+    from executor.launch.choice import runs_here
+    from executor.recorder import MetricsLog, timeline_of
     from executor.rl.algorithms import RUNNABLE
 
     out_dir, config = given.out_dir, given.config
@@ -81,9 +82,18 @@ def iterate(
             step = next(script)
             metrics = _finish(controller, models, step) | scored
             records, end_s = controller.records[first:], time.time()
-            measured = (records, flow, start_s, end_s, metrics["tokens"], plan.num_gpus)
-            given.timelines[iteration] = timeline = _timeline(*measured, per_rank=False)
-            ranks = _timeline(*measured, per_rank=True)
+            measured = functools.partial(
+                timeline_of,
+                records,
+                flow,
+                start_s,
+                end_s,
+                tokens=metrics["tokens"],
+                num_gpus=plan.num_gpus,
+                in_turn=runs_here(plan, config),
+            )
+            given.timelines[iteration] = timeline = measured()
+            ranks = measured(per_rank=True)
             if given.on_records is not None:
                 given.on_records(iteration, records)
             metrics |= _seconds(timeline) | _checked(models, config, iteration + 1, saving)
@@ -139,14 +149,6 @@ def _finish(controller: Controller, models: Models, step: Step) -> dict[str, flo
     whole: dict[str, float] = models.controller.summarise(step.batch).first()
     controller.wait_all()
     return whole | metrics
-
-
-def _timeline(
-    records: list[Any], flow: Dataflow, start_s: float, end_s: float, tokens: float, num_gpus: int, *, per_rank: bool
-) -> Timeline:
-    from executor.recorder import timeline_of
-
-    return timeline_of(records, flow, start_s, end_s, tokens=tokens, num_gpus=num_gpus, per_rank=per_rank)
 
 
 def _seconds(timeline: Timeline) -> dict[str, float]:

@@ -30,11 +30,13 @@ def timeline_of(
     tokens: float,
     num_gpus: int,
     per_rank: bool = False,
+    in_turn: bool = False,
 ) -> Timeline:
     """One iteration between two wall-clock times, from the records of its calls; other calls are left out.
 
     A span is a call on its pool, from its first rank's start to its last rank's end, or with ``per_rank`` a call on
-    one rank, its pool named ``A/0``. ``compute_s`` and ``comm_s`` are those of the rank that took longest.
+    one rank, its pool named ``A/0``. ``compute_s`` and ``comm_s`` are those of the rank that took longest. ``in_turn``:
+    one process made all calls, each after the one before, whatever their pools.
     """
     stages = {call.key: call.stage for call in flow.calls}
     grouped: dict[tuple[int, str], list[CallRecord]] = {}
@@ -43,7 +45,8 @@ def timeline_of(
             place = f"{record.pool}/{record.rank}" if per_rank else record.pool
             grouped.setdefault((record.number, place), []).append(record)
     spans = [_span(place, found, stages, start_s) for (_, place), found in sorted(grouped.items())]
-    marked, shares = _critical(spans, end_s - start_s, {call.key: call.inputs for call in flow.calls})
+    inputs = {call.key: tuple(stages) if in_turn else call.inputs for call in flow.calls}
+    marked, shares = _critical(spans, end_s - start_s, inputs)
     return Timeline(
         source="measured",
         iteration_s=end_s - start_s,

@@ -70,6 +70,21 @@ def test_stage_times_follow_the_critical_path_and_add_up():
     ]
 
 
+def test_one_process_makes_all_calls_in_turn():
+    """A function's scores on the controller's pool come after the reference's, which were no part of the path."""
+    records = [
+        record(1, "generate_sequences", "A", 0, 0.0, 1.0),
+        record(2, "compute_ref_log_prob", "A", 0, 1.0, 3.0),
+        record(3, "compute_reward", "controller", 0, 3.0, 3.5),
+        record(4, "update_actor", "A", 0, 4.0, 5.0),
+    ]
+    timeline = timeline_of(records, FLOW, 1000.0, 1005.0, tokens=1, num_gpus=1, in_turn=True)
+    assert timeline.stages == {"generation": 1.0, "preparation": 2.5, "training": 1.0, "other": 0.5}
+    assert all(span.critical for span in timeline.spans)
+    beside = timeline_of(records, FLOW, 1000.0, 1005.0, tokens=1, num_gpus=1)
+    assert beside.stages["other"] > 0.5
+
+
 def test_a_call_of_another_pool_that_only_began_earlier_is_not_what_one_waited_for():
     generate = record(1, "generate_sequences", "A", 0, 0.0, 1.0)
     score, value = record(2, "compute_reward", "B", 0, 1.0, 1.5), record(3, "compute_values", "C", 0, 2.0, 4.0)
