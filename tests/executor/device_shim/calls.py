@@ -226,6 +226,7 @@ def measured(path):
                 found = {
                     "on_host": dict(watch.on_host),
                     "syncs": dict(watch.syncs),
+                    "summed": sorted(watch.summed),
                     "peak_bytes": watch.peak_bytes,
                     "largest_bytes": watch.largest_bytes,
                     "live_bytes": watch.live_bytes,

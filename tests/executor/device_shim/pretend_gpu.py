@@ -114,6 +114,7 @@ class Watch(MemoryMeter):
     def __init__(self, known=()):
         super().__init__()
         self.on_host, self.syncs, self.largest_bytes = Counter(), Counter(), 0
+        self.summed = set()
         for tensor in known:
             self.see(tensor)
 
@@ -146,6 +147,8 @@ class Watch(MemoryMeter):
         tensors = [x for x in flat if isinstance(x, torch.Tensor)]
         if any(not _is_on_device(x) for x in tensors):
             self.on_host[f"{_line()} {name}"] += 1
+        if "reduce_scatter" in name:
+            self.summed.update(str(x.dtype).removeprefix("torch.") for x in tensors)
 
     def _read(self, tensor):
         if _is_on_device(tensor):

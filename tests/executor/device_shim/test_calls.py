@@ -47,6 +47,14 @@ def test_the_host_waits_no_more_often_than_said(calls):
     assert too_often == []
 
 
+def test_shards_of_gradients_are_summed_in_fp32(calls):
+    """The weights are in bf16, and so are activations that ranks of one context cut among them."""
+    summed = {call["engine"]: set(call["summed"]) for call in calls if call["call"] == "update" and call["summed"]}
+    assert {"fsdp2, tensor parallel", "fsdp2 critic", "torch-native"} <= set(summed)
+    cut = {"megatron-core, context parallel": {"bfloat16", "float32"}}
+    assert summed == {engine: cut.get(engine, {"float32"}) for engine in summed}
+
+
 def test_loading_makes_no_whole_tensor(calls):
     """FSDP2 makes its model without memory, cuts it, and gives memory to the shards."""
     found = {call["engine"]: call["largest_bytes"] for call in calls if call["call"] == "load"}

@@ -153,6 +153,7 @@ def test_every_layout_learns_like_one_process(i, value_head, found):
     parts = [four[rank][i, value_head] for rank in last]
     assert torch.allclose(torch.cat([part[0] for part in parts]), before, atol=2e-5)
     for part in parts:
+        assert part[1][0]["loss"] == pytest.approx(steps[0]["loss"], rel=1e-6)
         for mine, theirs in zip(part[1], steps, strict=True):
             assert mine == pytest.approx(theirs, rel=1e-4)
     assert torch.allclose(torch.cat([part[2] for part in parts]), after, atol=1e-3)
