@@ -68,6 +68,7 @@ class GenerationEngine(_Engine):
     ``caches_every_head``: the cache has room for keys and values of every query head. ``keeps_workspace``: DeepSpeed's
     inference kernels, see ``engine_memory.kept_workspace_bytes``.
     ``captured_tokens``: a decode step of more tokens is launched as one with prompts is, 0 where graphs hold any.
+    ``prefix_hits``: of a rollout's prompts, beside what samples of one prompt share. ``batch_wait_s``: once a rollout.
     ``custom_all_reduce``: a decode step may reduce by the engine's own kernel, not by NCCL alone.
     ``static_batches``: a batch is filled and run to its end, not refilled. ``gathers_every_batch``: a trainer's weights
     are gathered for each of them anew. ``first_token_in_prefill``: the pass over a
@@ -114,6 +115,8 @@ class GenerationEngine(_Engine):
     picked_prompt_ratio_with_fp4: float = 1.0
     recomputed_context: float = 0.0
     captured_tokens: float = 0.0
+    prefix_hits: float = 0.0
+    batch_wait_s: float = 0.0
     gather_s_per_layer_per_gpu: float = 0.0
     gathers_layers: float = 1.0
     host_s_per_remote_rank: float = 0.0

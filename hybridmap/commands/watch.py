@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SEARCH_S = 20.0
 RESTART_S = 600.0
+FEW_STEPS = 10
+"""Prices of fewer steps still move; a restart is not decided by them."""
 
 
 def watch(
@@ -154,6 +156,8 @@ def _show(ran: "Ran", found: "Watched", switch: "Switch | None", restart_s: floa
     if found.headroom_gib is not None:
         say(f"memory    {found.headroom_gib:,.1f} GiB of the fullest GPU were never reserved by the trainer")
     say(_advice(switch, restart_s))
+    if found.steps < FEW_STEPS:
+        say(f"that is from {found.steps} steps: look again after {FEW_STEPS}")
 
 
 def _advice(switch: "Switch | None", restart_s: float) -> str:

@@ -179,6 +179,18 @@ class GptOss(Config):
         return {"attention_sinks": True}
 
 
+class Glm4(Config):
+    """A norm before and after each part of a layer."""
+
+    norms_per_layer: ClassVar[int] = 4
+
+    def num_sliding(self) -> int:
+        return 0  # this family's code reads no window
+
+    def biases(self) -> tuple[bool, bool, bool]:
+        return self.attention_bias, False, False
+
+
 class Glm4Moe(Config):
     """Dense layers first, then experts with shared ones."""
 

@@ -118,7 +118,8 @@ def generation_cost(
     again = np.asarray([p.recomputed_tokens for p in profiles])
     prompts = sequences_per_replica(facts, layouts) * facts.workload.engine_prompt_tokens / _sharing(facts)
     whole: Cost = decode + prefill * (1.0 + again / np.maximum(prompts, 1.0))  # the evicted is computed as prompts are
-    return whole + Cost.of_compute(facts.generation.priced(call_s=np.ones(len(layouts))))
+    once = np.ones(len(layouts))
+    return whole + Cost.of_compute(facts.generation.priced(call_s=once, batch_wait_s=once))
 
 
 def _in_cache(
@@ -209,8 +210,8 @@ def profile_cost(
 def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, precision: str) -> Cost:
     """All prompts of the fullest replica, in chunks of the engine's token budget.
 
-    Prompts that several samples share are computed once where the engine shares prefixes. Chunks follow each other
-    through the pipeline stages.
+    Prompts that several samples share are computed once where the engine shares prefixes, and of each what the cache
+    does not hold. Chunks follow each other through the pipeline stages.
 
     Returns
     -------
@@ -218,15 +219,17 @@ def prefill_cost(facts: Facts, shape: ModelShape, layouts: GenerationLayouts, pr
         Seconds of all prompts, ``[C]``.
     """
     work = facts.workload
-    prompts = np.ceil(sequences_per_replica(facts, layouts) / _sharing(facts))
-    per_chunk = max(1.0, facts.generation.max_batched_tokens / work.engine_prompt_tokens)
+    prompts, hits = np.ceil(sequences_per_replica(facts, layouts) / _sharing(facts)), facts.generation.prefix_hits
+    new = (1.0 - hits) * work.engine_prompt_tokens
+    per_chunk = max(1.0, facts.generation.max_batched_tokens / max(new, 1.0))
     in_chunk = np.minimum(per_chunk, prompts)[:, None]
     if facts.generation.static_batches:
         in_chunk = np.minimum(in_chunk, layouts.max_num_seqs[:, None])
     length = np.full((len(layouts), 1), float(work.engine_prompt_tokens))
-    layer = layer_work(facts, shape, layouts, in_chunk * length, precision)
-    layer = layer + attention_of_prefill(facts, shape, layouts, in_chunk, length, precision)
-    comm = layer_reduces(facts, shape, layouts, in_chunk * length)
+    layer = layer_work(facts, shape, layouts, in_chunk * new, precision)
+    causal = 1.0 - hits**2  # of all pairs of tokens those whose later one is new
+    layer = layer + attention_of_prefill(facts, shape, layouts, in_chunk, length, precision) * causal
+    comm = layer_reduces(facts, shape, layouts, in_chunk * new)
     chunks = prompts / in_chunk[:, 0]
     turns = np.ceil(shape.num_layers / layouts.pp) * (chunks + layouts.pp - 1)
     cost: Cost = Cost.serial(layer.sum(axis=1), comm.sum(axis=1)) * turns

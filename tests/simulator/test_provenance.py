@@ -31,6 +31,8 @@ NO_PART_OF_A_PRICE = {
     "max_batched_tokens",
     "admits_with_output",
     "keeps_for_running",
+    "captured_tokens",
+    "prefix_hits",
     "shared_experts_beside",  # what the engine runs at once
     "tuned_experts",  # which kernels it runs
     "picked_prompt_ratio",  # of attention that picks blocks of keys: a rule, analytic whatever stands before it
@@ -90,6 +92,7 @@ def job(**changes: object) -> Facts:
     generation = {
         "host_s_per_step": 1e-3,
         "start_skew_s": 1e-3,
+        "batch_wait_s": 1e-3,
         "host_s_per_remote_rank": 1e-3,
         "call_s": 1e-3,
         "sync_s_per_byte": 1e-10,

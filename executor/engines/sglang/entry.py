@@ -35,5 +35,5 @@ SGLANG = GenerationEntry(
     _layout,
     _generator,
     priced_as="sglang",
-    install="sglang",
+    install="sglang==0.5.23",
 )

@@ -152,7 +152,7 @@ def test_columns_read_from_another_rank_are_what_it_made_and_nothing_of_them_sta
         assert not launcher._ray._private.worker.global_worker.rdt_manager._managed_rdt_metadata  # noqa: SLF001
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("launcher", ["files", NIXL], indirect=True)
 def test_a_run_whose_columns_go_directly_has_the_losses_of_one_through_the_store(launcher, tmp_path):
     work, found, notes = job("ppo", prompts=6, minibatches=2), {}, []

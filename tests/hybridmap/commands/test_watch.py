@@ -37,6 +37,13 @@ def test_the_answer_as_json_says_what_explains_a_difference(run, tmp_path):
     assert reference["offload"] == ["parameters"]  # as verl's FSDP has it, whose script this is
 
 
+def test_a_few_steps_are_said_to_be_few(run, tmp_path):
+    begins, few = tmp_path / "begins.jsonl", "steps: look again after 10"
+    begins.write_text("".join(LOG.read_text().splitlines(keepends=True)[:6]))
+    assert few in run("watch", begins, *WORDS).stdout
+    assert few not in run("watch", LOG, *WORDS).stdout
+
+
 def test_a_run_as_planned_needs_no_reason(run):
     found = json.loads(run("watch", LOG, *WORDS, "--json").stdout)
     assert found["restart_s"] == 600  # nobody is there to be asked
