@@ -248,7 +248,7 @@ def load_generation_engine(name: str, settings: Mapping[str, object] | None = No
     """
     file, digest = _checked(name, "generation")
     if settings:
-        file = with_settings(file, settings)
+        file = with_settings(file, settings, {one.name for one in fields(GenerationEngine)})
         digest = hashlib.sha256(f"{digest} {sorted(settings.items())}".encode()).hexdigest()
     release = name.split("@")[1] if _stand_ins(name) else file.version
     return _build(GenerationEngine, name, file, facts_hash=digest, family=file.engine, release=release)

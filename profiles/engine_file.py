@@ -99,12 +99,12 @@ class EngineFile(BaseModel):
         return self
 
 
-def with_settings(file: EngineFile, settings: Mapping[str, object]) -> EngineFile:
+def with_settings(file: EngineFile, settings: Mapping[str, object], names: set[str]) -> EngineFile:
     """The engine as a job starts it: switches and values of facts by their names in the file.
 
-    Raises ``InputError`` for a name that the file has not, or a value that cannot be.
+    ``names``: of what such an engine may have. Raises ``InputError`` for another, or a value that cannot be.
     """
-    switches = set(EngineFile.model_fields) - ABOUT
+    switches = (set(EngineFile.model_fields) - ABOUT) & names
     known = sorted({*switches, *file.facts})
     for name in settings:
         if name not in known:

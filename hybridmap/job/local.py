@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridmap.console import warn
-from hybridmap.job.schema import ClusterSection, ImplementationSection
+from hybridmap.job.schema import ClusterSection, EnginesSection, ImplementationSection
 from profiles.device_file import DEVICE_FILE, load_doubts, load_spec
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.errors import InputError
@@ -36,7 +36,7 @@ def on_this_machine(job: Job, folder: Path, ranks: int = 1, *, force: bool = Fal
     return job.model_copy(
         update={
             "cluster": [ClusterSection(device=str(folder.resolve()), nodes=1, gpus_per_node=gpus)],
-            "engines": job.engines.model_copy(update=engines),
+            "engines": EnginesSection.model_validate(engines),
             "implementation": ImplementationSection(**{**EAGER, **given, "training_dtype": dtype}),
             "models": {role: section.model_copy(update={"precision": dtype}) for role, section in job.models.items()},
         }

@@ -58,6 +58,7 @@ def complete(job: Job, base: Path | None) -> Job:
             "engines": EnginesSection(
                 training=_engine(job.engines.training or default_engine("training"), base),
                 generation=_engine(job.engines.generation or default_engine("generation"), base),
+                generation_settings=job.engines.generation_settings,
             ),
             "pin": _pin(job.pin, roles),
             "calibration": [_layer(layer, base) for layer in job.calibration],

@@ -193,6 +193,7 @@ def test_an_engine_is_as_a_job_starts_it() -> None:
         ({"scheduler": "random"}, "engines.generation_settings.scheduler: .*prefill-first"),
         ({"kv_memory_shar": 0.5}, "kv_memory_share"),
         ({"engine": "mine"}, "setting 'engine'"),
+        ({"interleaving": True}, "setting 'interleaving'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, object], message: str) -> None:

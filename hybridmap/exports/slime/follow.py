@@ -80,7 +80,10 @@ def _engines(source: Source, out: Points) -> Source:
         asked = str(getattr(source.job.engines, kind))
         if not asked.startswith(f"{family}@"):
             out.cannot(f"engines.{kind}", f"slime has {family} there, the job {asked}")
-            source = source.with_job(engines=source.job.engines.model_copy(update={kind: newest(kind, family)}))
+            there: dict[str, object] = {kind: newest(kind, family)}
+            if kind == "generation":  # how another engine is started says nothing of it
+                there["generation_settings"] = {}
+            source = source.with_job(engines=source.job.engines.model_copy(update=there))
     return source
 
 
