@@ -74,7 +74,8 @@ class GenerationEngine(_Engine):
     are gathered for each of them anew. ``first_token_in_prefill``: the pass over a
     prompt draws the first token, so a response of R tokens takes R - 1 decode steps (the other engines' constants
     were fitted with R). ``mixture_parallel``: in a replica a mixture's experts may lie whole on some of the GPUs
-    (expert parallel), and its attention may run as copies (data-parallel attention).
+    (expert parallel), and its attention may run as copies (data-parallel attention). ``settings``: what a job started
+    it with in place of the release's own, as ``name value``.
     """
 
     name: str
@@ -137,6 +138,7 @@ class GenerationEngine(_Engine):
     wake_s: float = 0.0
     start_skew_s: float = 0.0
     stands_in: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 
 
@@ -251,7 +253,8 @@ def load_generation_engine(name: str, settings: Mapping[str, object] | None = No
         file = with_settings(file, settings, {one.name for one in fields(GenerationEngine)})
         digest = hashlib.sha256(f"{digest} {sorted(settings.items())}".encode()).hexdigest()
     release = name.split("@")[1] if _stand_ins(name) else file.version
-    return _build(GenerationEngine, name, file, facts_hash=digest, family=file.engine, release=release)
+    set_to = tuple(f"{key} {value}" for key, value in (settings or {}).items())
+    return _build(GenerationEngine, name, file, facts_hash=digest, family=file.engine, release=release, settings=set_to)
 
 
 def load_training_engine(name: str) -> TrainingEngine:

@@ -69,12 +69,13 @@ def facts_of(name: str) -> dict[str, Any]:
         As in ``devices show --json``.
     """
     card, tables = card_of(name), load_device(name).tables
+    origins = origins_of(tables)
     return card | {
-        "prices": [asdict(origin) for origin in origins_of(tables)],
+        "prices": [asdict(origin) for origin in origins],
         "borrowed": [
             *borrowed_kernels(tables),
             *borrowed_collectives(_folders(name)[1]),
-            *without_a_graph(tables),
+            *without_a_graph(tables, origins),
         ],
         "replaced": replaced_rows({entry["table"]: entry["substituted"] for entry in card["tables"]}),
     }

@@ -90,10 +90,23 @@ def borrowed_collectives(folder: Path) -> list[str]:
     return [f"collectives by {other}'s tables ({because})"] if other else []
 
 
-def without_a_graph(tables: DeviceTables) -> list[str]:
-    """Modules of an engine that hold a host's time, so that another engine's stand in, one sentence each."""
+def without_a_graph(tables: DeviceTables, origins: Iterable[Origin]) -> list[str]:
+    """Modules of an engine that hold a host's time, so that another engine's stand in, one sentence each.
+
+    Parameters
+    ----------
+    tables
+        Of a device.
+    origins
+        ``origins_of`` them.
+
+    Returns
+    -------
+    list[str]
+        Sentences with the least time of both tables.
+    """
     found = {}
-    for one in origins_of(tables):
+    for one in origins:
         own = next((n for n in one.tables if "@" in n and _family(n, tables) == one.engine.split("@")[0]), None)
         first = one.tables[0] if one.tables else None
         if one.operator in MODULES and own and first and first != own:

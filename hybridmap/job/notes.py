@@ -17,6 +17,7 @@ def notes(facts: Facts) -> list[str]:
     return [
         *_measured(facts),
         *_calibrated(facts),
+        *_settings(facts),
         *_layers(facts),
         *_speculation(facts),
         *_positions(facts),
@@ -47,6 +48,11 @@ def _calibrated(facts: Facts) -> list[str]:
     others = [name.replace("_", " ") for name in FACTORS if name not in layer.learned]
     rest = f"; {', '.join(others)} as tables and engine files have them" if others else ""
     return [f"prices are calibrated by {layer.source}: {', '.join(said) or 'nothing'}{rest}{apart}"]
+
+
+def _settings(facts: Facts) -> list[str]:
+    engine = facts.generation
+    return [f"{engine.name} is started with {', '.join(engine.settings)}"] if engine.settings else []
 
 
 def _layers(facts: Facts) -> list[str]:

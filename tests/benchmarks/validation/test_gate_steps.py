@@ -42,15 +42,24 @@ def test_a_training_step_that_cannot_be_is_said_with_its_numbers(changes: dict[s
     assert found.startswith(GATE) and words in found, found
 
 
-def test_a_step_of_rl_that_cannot_be_is_said_with_its_numbers() -> None:
+@pytest.mark.parametrize(
+    ("changes", "start", "words"),
+    [
+        ({"step_time_s": 0.5, "tokens_per_s_per_gpu": None}, GATE, "TFLOP/s a GPU of"),
+        (
+            {"train_tp": 3, "train_pp": 1, "num_gpus": 24, "train_gpus": 24, "gen_gpus": 24},
+            "the plan that the row states cannot run: actor training: ",
+            "cannot be split 3 ways",
+        ),
+    ],
+)
+def test_a_step_of_rl_that_cannot_be_is_said_with_its_numbers(changes: dict[str, Any], start: str, words: str) -> None:
     table = read_tables("rl", [PUBLISHED / "rl_steps.csv"])
     (row,) = table[table["id"] == "nemorl-v0.5-01"].to_dict(orient="records")
-    fast = rl.predict(pd.DataFrame([row | {"step_time_s": 0.5, "tokens_per_s_per_gpu": None}]))
-    assert [text.reason.startswith(f"{GATE} ") and "TFLOP/s a GPU" in text.reason for text in fast] == [True] * len(
-        fast
-    )
-    odd = rl.predict(pd.DataFrame([row | {"train_tp": 5, "gen_tp": 5, "num_gpus": 40}]))
-    assert all(row.predicted is None for row in odd)
+    rows = rl.predict(pd.DataFrame([row | changes]))
+    assert rows and all(one.predicted is None for one in rows)
+    for one in rows:
+        assert one.reason.startswith(start) and words in one.reason, one.reason
 
 
 def test_a_copy_of_a_row_is_no_second_measurement() -> None:

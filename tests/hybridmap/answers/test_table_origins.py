@@ -41,9 +41,11 @@ def test_collectives_of_another_part_are_named_with_the_reason() -> None:
 
 
 def test_a_module_in_whose_place_another_stands_is_named_with_why():
-    said = without_a_graph(load_device("h200-sxm").tables)
+    tables = load_device("h200-sxm").tables
+    said = without_a_graph(tables, origins_of(tables))
     assert any(
         text.startswith("mla_decode.vllm@0.24.0: no entry below 80 us, mla_decode.tensorrt-llm") and "graph" in text
         for text in said
     ), said
-    assert without_a_graph(load_device("a100-80gb-sxm").tables) == []
+    tables = load_device("a100-80gb-sxm").tables
+    assert without_a_graph(tables, origins_of(tables)) == []

@@ -3,6 +3,7 @@
 import pytest
 
 from hybridmap.job.load import job_from_document, load_job
+from hybridmap.job.notes import notes
 from profiles.errors import InputError
 
 
@@ -16,10 +17,14 @@ def test_settings_reach_the_prices_and_stay_in_a_plan(write_job, small_job):
     engine = job.facts().generation
     assert (engine.kv_memory_share, engine.captured_tokens, engine.plans_ahead) == (0.5, 64.0, False)
     assert job_from_document(job.document).facts().generation == engine
+    said = "vllm@0.32 is started with kv_memory_share 0.5, captured_tokens 64, plans_ahead False"
+    assert said in notes(job.facts())
 
 
 def test_a_job_without_settings_says_nothing_of_them(write_job, small_job):
-    assert "generation_settings" not in load_job(write_job(small_job)).document["engines"]
+    job = load_job(write_job(small_job))
+    assert "generation_settings" not in job.document["engines"]
+    assert not [note for note in notes(job.facts()) if "is started with" in note]
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ CHOOSES = {
     "release",
     "facts_hash",
     "stands_in",
+    "settings",
     "shares_weights",
     "mixture_parallel",
     "gathers_every_batch",
