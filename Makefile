@@ -107,6 +107,7 @@ thorough-plans: $(VENV)/.dev
 # property draws, searches for the paper's placements) and what needs other systems' packages, in an environment of their
 # own: some gigabytes. NeMo-RL and slime have none: NEMO_RL=CHECKOUT and SLIME=CHECKOUT check their exports.
 check-all: export DRAWS := all
+check-all: export RAY_AUTH_MODE := disabled
 check-all: check thorough $(PEERS)/.ready
 	$(BIN)/pytest -m "long or external"
 	$(BIN)/python -m benchmarks.transition
