@@ -131,7 +131,7 @@ def same(one: RoleTable, other: RoleTable) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n == "coarse")) for n in JOBS])
 def test_how_the_steps_are_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """To the bit, in the same order."""
     problem = JOBS[name]()

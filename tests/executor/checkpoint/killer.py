@@ -1,9 +1,9 @@
 """Kills a process with SIGKILL in the middle of a save, at one point after another, and looks at what is left.
 
-    python -m tests.executor.checkpoint.killer FOLDER NUM_TIMES
+    python -m tests.executor.checkpoint.killer FOLDER STRIDE NUM_TIMES
 
-A process of its own, since it forks: each child saves once and dies at its point. Points are every step that changes
-the checkpoints' folder (making, syncing, renaming or deleting a file or folder; a sync counts before and after it),
+A process of its own, since it forks: each child saves once and dies at its point. Points are every ``STRIDE``-th step that
+changes the checkpoints' folder (making, syncing, renaming or deleting a file or folder; a sync counts before and after it),
 whichever thread takes it, and then ``NUM_TIMES`` random times. Prints a JSON line a point.
 """
 
@@ -111,7 +111,7 @@ class Trial:
         return killed
 
 
-def main(root: Path, num_times: int) -> None:
+def main(root: Path, stride: int, num_times: int) -> None:
     with Controller(LocalLauncher()) as controller:
         trial = Trial(controller, root)
         trial.save(1)
@@ -120,11 +120,11 @@ def main(root: Path, num_times: int) -> None:
         lasts_s = time.perf_counter() - start_s
         step = 1
         while trial.tell(step=step):
-            step += 1
+            step += stride
         stream = random.Random(0)
         for _ in range(num_times):
             trial.tell(time_s=stream.uniform(0, lasts_s))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from executor.recovery.load import latest
-from tests.draws import draws
+from tests.draws import STRIDE, draws
 from tests.executor.plans import learned, metrics
 
 ROOT = Path(__file__).parents[3]
@@ -20,20 +20,21 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 def test_sigkill_at_any_point_of_a_save_leaves_a_loadable_checkpoint(tmp_path):
     """All digests are compared, and what is loaded is of one save. Only the newest one is kept: the hardest case."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.executor.checkpoint.killer", str(tmp_path), str(draws(20))]
+    counts = [str(STRIDE), str(draws(20))]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.executor.checkpoint.killer", str(tmp_path), *counts]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     points = [json.loads(line) for line in done.stdout.splitlines()]
     steps = [point for point in points if point["step"] is not None]
-    assert len(steps) > 30
+    assert len(steps) > 30 // STRIDE
     assert [point["killed"] for point in steps] == [True] * (len(steps) - 1) + [False]  # the last is beyond all steps
     for point in points:
         assert point["found"] in (point["before"], point["before"] + 1)
         assert point["killed"] or point["found"] == point["before"] + 1
     outcomes = [point["found"] - point["before"] for point in steps if point["killed"]]
-    assert outcomes.count(0) > 10  # killed before the rename
-    assert outcomes.count(1) > 3  # killed after it, while the one before was being deleted
+    assert outcomes.count(0) > 10 // STRIDE  # killed before the rename
+    assert outcomes.count(1) > 3 // STRIDE  # killed after it, while the one before was being deleted
 
 
 RUN = """

@@ -19,7 +19,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 TWO, PAIR = Degrees(1, 1, 2, 1, 1), Degrees(1, 2, 1, 1, 2)
 
 
-@pytest.fixture(scope="module", params=[16, 1], ids=["direct", "relayed"])
+RELAYED = pytest.param(1, id="relayed", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=[pytest.param(16, id="direct"), RELAYED])
 def controller(request, warm):
     """Two pools; with a fan-out of one, every call goes through relays."""
     with pytest.MonkeyPatch.context() as patched:

@@ -81,7 +81,7 @@ def test_exhaustive_equals_brute_force_with_a_generation_pool(
     assert (ticks if choice is not None else None) == least_ticks(x)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_exhaustive_equals_brute_force_for_safe_rlhf_and_ppo(seed: int) -> None:
     for job in (
         ("safe-rlhf", ("actor", "critic", "reference", "reward", "cost")),

@@ -46,8 +46,15 @@ def test_up_to_every_all_degrees_stand_for_themselves() -> None:
     assert x.relaxed() is None
 
 
-@pytest.mark.parametrize("memory_gib", [80.0, 4.4])
-@pytest.mark.parametrize("objective", [Objective(), Objective("throughput_per_gpu")])
+@pytest.mark.parametrize(
+    ("memory_gib", "objective"),
+    [
+        (80.0, Objective()),
+        (4.4, Objective()),
+        (4.4, Objective("throughput_per_gpu")),
+        pytest.param(80.0, Objective("throughput_per_gpu"), marks=pytest.mark.long),
+    ],
+)
 def test_the_bound_covers_what_is_left_out(
     monkeypatch: pytest.MonkeyPatch, memory_gib: float, objective: Objective
 ) -> None:

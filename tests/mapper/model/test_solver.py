@@ -229,7 +229,7 @@ def test_each_placement_alone_equals_exhaustive(name: str) -> None:
         assert found[1] == solution.objective_ticks, partition
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_without_start_and_pruning_the_optimum_is_the_same(seed: int) -> None:
     x = real("ppo 7b 16")
     plain = solve(x, seed=seed, time_limit_s=HANGS_S)

@@ -9,6 +9,7 @@ More draws than a test run has time for: ``DRAWN_JOBS=300 pytest tests/mapper/se
 import os
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -27,10 +28,9 @@ from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import make_facts
-from tests.draws import draws
 from tests.work import HANGS_S
 
-NUM_JOBS = int(os.environ.get("DRAWN_JOBS", draws(36)))
+NUM_JOBS = int(os.environ.get("DRAWN_JOBS", 36))
 MODELS = (
     "qwen2.5-0.5b",
     "qwen2.5-7b",
@@ -138,6 +138,7 @@ def spaces(draw: st.DrawFn, facts: Facts) -> SearchOptions:
     return draw(st.sampled_from(known))
 
 
+@pytest.mark.long
 @settings(max_examples=NUM_JOBS, suppress_health_check=list(HealthCheck))
 @given(facts=jobs(), mode=st.sampled_from(MODES), objective=st.sampled_from(OBJECTIVES), data=st.data())
 def test_every_job_ends_in_a_plan_that_holds_or_in_a_refusal(

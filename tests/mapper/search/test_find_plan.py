@@ -195,7 +195,7 @@ def test_plan_to_json_to_plan(name: str) -> None:
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
-@pytest.mark.parametrize("name", ["remax 13b 16", pytest.param("ppo mixed 32", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["remax 13b 16", pytest.param("ppo mixed 32", marks=pytest.mark.long)])
 def test_a_restricted_search_is_never_better_and_stays_inside(name: str) -> None:
     best = found(name)
     for placement, pools in (("colocate", 1), ("split", 2), ("standalone", len(job(name).roles))):

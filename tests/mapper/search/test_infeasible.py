@@ -20,7 +20,7 @@ STARTS = [
     pytest.param("llama-2-7b", 3.4, 8, id="7b"),
     pytest.param("llama-2-13b", 6.5, 16, id="13b"),
     pytest.param("codellama-34b", 16.9, 32, id="34b"),
-    pytest.param("llama-2-70b", 34.5, 64, id="70b"),
+    pytest.param("llama-2-70b", 34.5, 64, id="70b", marks=pytest.mark.long),
 ]
 
 
@@ -41,8 +41,8 @@ def on_nodes(facts: Facts, nodes: int) -> Facts:
     ("algorithm", "model", "start"),
     [
         pytest.param("ppo", "codellama-34b", 1, marks=pytest.mark.slow),
-        pytest.param("ppo", "llama-2-70b", 2, marks=pytest.mark.slow),
-        ("remax", "llama-2-70b", 1),
+        pytest.param("ppo", "llama-2-70b", 2, marks=pytest.mark.long),
+        pytest.param("remax", "llama-2-70b", 1, marks=pytest.mark.long),
     ],
 )
 def test_the_fewest_do_fit_and_one_node_less_does_not(algorithm: str, model: str, start: int) -> None:

@@ -35,7 +35,7 @@ def least_of_each(x: Instance) -> dict[frozenset[object], float]:
     ("facts", "mode"),
     [
         (tiny_facts("ppo", 4), SYNC),
-        (make_facts("ppo", nodes=2), SYNC),
+        pytest.param(make_facts("ppo", nodes=2), SYNC, marks=pytest.mark.long),
         (tiny_facts("remax", 4), SYNC),
         (make_facts("grpo", nodes=3), ExecutionMode("one-step-off", dedicated_rollout=True)),
     ],

@@ -112,9 +112,9 @@ def test_a_job_has_one_plan_on_one_worker_or_two(job: str) -> None:
     "mode",
     [
         SYNC,
-        ExecutionMode(dedicated_rollout=True),
+        pytest.param(ExecutionMode(dedicated_rollout=True), marks=pytest.mark.long),
         OWN,
-        ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2),
+        pytest.param(ExecutionMode("async", dedicated_rollout=True, steps_in_flight=2), marks=pytest.mark.long),
     ],
     ids=["sync", "sync, own pool", "one-step-off", "async"],
 )
