@@ -62,8 +62,8 @@ tests-of-the-face: $(VENV)/.dev
 	$(BIN)/pytest $(SHORT) $(addprefix --ignore=tests/hybridmap/,exports ui docs commands) \
 		tests/hybridmap tests/test_architecture.py tests/test_requirements.py
 
-# What continuous integration runs beside `make test`: layouts and engines beside one process, the search beside brute
-# force, published families left out of their fits.
+# What continuous integration runs beside `make test`: layouts and engines beside one process, the search beside
+# brute force.
 parity: $(VENV)/.dev
 	$(MAKE) -j2 --output-sync=target thorough-parity thorough-engines thorough-plans
 

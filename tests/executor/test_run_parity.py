@@ -49,9 +49,9 @@ def assert_same_curve(found, reference):
         pytest.param((2, 2, 1), {"generation": (1, 1)}, marks=pytest.mark.slow),
         pytest.param((2, 2, 1), {"generation": (1, 2)}, marks=pytest.mark.slow),
         pytest.param((1, 2, 2), {"generation": (1, 1)}, marks=pytest.mark.slow),
-        pytest.param((2, 2, 1), {"scoring": (1, 1, 4)}, marks=pytest.mark.slow),
+        pytest.param((2, 2, 1), {"scoring": (1, 1, 4)}, marks=pytest.mark.long),
         pytest.param((1, 1, 4), {"scoring": (2, 2, 1)}, marks=pytest.mark.slow),
-        pytest.param((1, 2, 2), {"scoring": (2, 1, 2)}, marks=pytest.mark.slow),
+        pytest.param((1, 2, 2), {"scoring": (2, 1, 2)}, marks=pytest.mark.long),
     ],
     ids=str,
 )

@@ -239,7 +239,9 @@ def test_without_start_and_pruning_the_optimum_is_the_same(seed: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["ppo 7b 8", "ppo 13b 32", "remax 13b 32"])
+@pytest.mark.parametrize(
+    "name", ["ppo 7b 8", *(pytest.param(name, marks=pytest.mark.long) for name in ("ppo 13b 32", "remax 13b 32"))]
+)
 def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> None:
     """The bug showed where a placement with a better one beside it was excluded, so each first placement is."""
     x = real(name)
@@ -252,7 +254,7 @@ def test_without_start_and_pruning_every_placement_is_right_too(name: str) -> No
         assert best_choice(rest, 0, HANGS_S)[1].objective_ticks == plain.objective_ticks
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_exhaustive_without_a_limit_on_a_real_problem() -> None:
     x = real("remax 13b 32")
     partition = tuple(ColocationGroup(roles, x.device_types[0]) for roles in (("actor", "reference"), ("reward",)))
