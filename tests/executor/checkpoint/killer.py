@@ -2,9 +2,9 @@
 
     python -m tests.executor.checkpoint.killer FOLDER STRIDE NUM_TIMES
 
-A process of its own, since it forks: each child saves once and dies at its point. Points are every ``STRIDE``-th step that
-changes the checkpoints' folder (making, syncing, renaming or deleting a file or folder; a sync counts before and after it),
-whichever thread takes it, and then ``NUM_TIMES`` random times. Prints a JSON line a point.
+A process of its own, since it forks: each child saves once and dies at its point. Points are every ``STRIDE``-th step
+that changes the checkpoints' folder (making, syncing, renaming or deleting a file or folder; a sync counts before and
+after it), whichever thread takes it, and then ``NUM_TIMES`` random times. Prints a JSON line a point.
 """
 
 from __future__ import annotations

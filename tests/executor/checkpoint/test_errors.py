@@ -67,7 +67,7 @@ class FullDisk:
 
 
 def saves_on_a_full_disk(rank, root):
-    """A save for each ``STRIDE``-th of its steps, which fails there: what it raised, and which checkpoint loads then."""
+    """A save for each ``STRIDE``-th step, which fails there: what it raised, and which checkpoint loads after it."""
     plan, settings, found = colocated("grpo"), config(launcher="local"), []
     with Controller(LocalLauncher()) as controller:
         controller.start(resource_pools(plan))
