@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +36,6 @@ def makespan(instance: Instance, partition: Placement, durations: dict[str, Floa
         waits = [end[key] for key in call.inputs]
         if set_of[call.role] in free:
             waits.append(free[set_of[call.role]])
-        start = np.maximum.reduce(np.broadcast_arrays(*waits)) if waits else np.zeros(())
+        start = reduce(np.maximum, waits) if waits else np.zeros(())
         end[call.key] = free[set_of[call.role]] = start + durations[call.key]
-    return np.asarray(np.maximum.reduce(np.broadcast_arrays(*end.values())))
+    return np.asarray(reduce(np.maximum, end.values()))

@@ -11,7 +11,7 @@ from mapper.model.makespan import makespan
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mapper.candidates.floors import Unpriced
     from mapper.candidates.table import RoleTable
@@ -25,9 +25,19 @@ NONE_RUNS = 2**40
 
 def least_up_to(num_gpus: Ints, values: Ints, sizes: Ints) -> Ints:
     """For each of ``sizes`` the least of ``values`` among the rows that run on it; ``NONE_RUNS`` if no row does."""
-    order = np.argsort(num_gpus, kind="stable")
-    least = np.concatenate([[NONE_RUNS], np.minimum.accumulate(values[order])])
-    return np.asarray(least[np.searchsorted(num_gpus[order], sizes, side="right")], dtype=np.int64)
+    (found,) = least_of_each(num_gpus, [values], sizes)
+    return found
+
+
+def least_of_each(num_gpus: Ints, columns: Iterable[Ints], sizes: Ints) -> list[Ints]:
+    """``least_up_to`` of several columns of the same rows, which are put in order once."""
+    order = num_gpus.argsort(kind="stable")
+    held, found = num_gpus[order].searchsorted(sizes, side="right"), []
+    for values in columns:
+        least = np.full(len(order) + 1, NONE_RUNS, dtype=np.int64)
+        np.minimum.accumulate(values[order], out=least[1:])
+        found.append(least[held])
+    return found
 
 
 def unpriced_ticks(instance: Instance, tables: Mapping[str, RoleTable]) -> int | None:
@@ -73,8 +83,9 @@ def _shortest(
 ) -> dict[str, Floats]:
     """Ticks that each call of a role takes at least on so many GPUs, in rows that were priced or not."""
     rows = instance.rows_on(role, group.device_type)
-    num_gpus = instance.tables[role].num_gpus[rows]
-    least = {key: least_up_to(num_gpus, ticks[rows], room) for key, ticks in instance.ticks[role].items()}
+    ticks = instance.ticks[role]
+    found = least_of_each(instance.tables[role].num_gpus[rows], [of_call[rows] for of_call in ticks.values()], room)
+    least = dict(zip(ticks, found, strict=True))
     if unpriced is None:
         return {key: ticks.astype(np.float64) for key, ticks in least.items()}
     of_kind = np.flatnonzero(unpriced.device_type == instance.device_types.index(group.device_type))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mapper.model.makespan import makespan, waits_for
-from mapper.model.unpriced import least_up_to
+from mapper.model.unpriced import least_of_each, least_up_to
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
@@ -213,8 +213,9 @@ def shortest_around(
     for other in partition:
         room = own if other == group else np.minimum(_room(instance, sizes, (group,), other, pool), sizes[other][-1])
         for role in other.roles:
-            for key, ticks in instance.ticks[role].items():
-                durations[key] = _least(instance, role, ticks, rows, room).astype(np.float64)
+            ticks, left = instance.ticks[role], rows[role]
+            least = least_of_each(instance.tables[role].num_gpus[left], [t[left] for t in ticks.values()], room)
+            durations |= {key: found.astype(np.float64) for key, found in zip(ticks, least, strict=True)}
     return durations
 
 
