@@ -67,13 +67,13 @@ tests-of-the-face: $(VENV)/.dev
 parity: $(VENV)/.dev
 	$(MAKE) -j2 --output-sync=target thorough-parity thorough-engines thorough-plans
 
-# Both, within twenty minutes on two cores, as one queue, so that neither core waits for the other but at its end.
-# What starts ranks of Ray is apart (parity, runs, engines); what is one process and short is last. No run after this
-# one has its cache of types.
+# Both, within twenty minutes on two cores, as one queue, so that neither core waits for the other but at its end: the
+# longest first, what starts ranks of Ray (runs, parity) one after the other. No run after this one has its cache of
+# types.
 ci: export MYPY_CACHE_DIR := /dev/null
 ci: $(VENV)/.dev
-	$(MAKE) -j2 --output-sync=target thorough-parity tests-of-plans tests-of-runs tests-of-exports tests-of-the-face \
-		thorough-engines tests-of-commands static thorough-plans
+	$(MAKE) -j2 --output-sync=target tests-of-runs tests-of-plans tests-of-the-face thorough-parity tests-of-commands \
+		tests-of-exports static thorough-engines thorough-plans
 
 # All tests of tens of seconds: also transitions, clusters, recovery, commands, pages; and the light install of later Pythons.
 thorough: $(VENV)/.dev browser
@@ -82,7 +82,7 @@ thorough: $(VENV)/.dev browser
 THOROUGH := -m "thorough and not external and not long"
 ENGINES := tests/executor/engines
 APART := tests/executor/engines/test_disaggregated.py
-PARITY := $(addprefix tests/executor/,test_run_engines.py test_run_parity.py) $(APART)
+PARITY := tests/executor/test_run_parity.py $(APART)
 LAUNCHES := $(addprefix tests/executor/,launch recovery test_run_ray.py)
 # Without what needs ranks of Ray: those of the other lane are started already.
 thorough-engines: $(VENV)/.dev

@@ -24,7 +24,7 @@ def test_every_size_and_algorithm_is_there_and_a_mixture_of_experts() -> None:
         assert tuple(facts_of(case).roles) == ROLES[case.algorithm]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_case_runs_in_a_process_of_its_own_and_reads_back(tmp_path: Path) -> None:
     row = row_of(Case("grpo", "llama-2-7b", 8), with_paper=True)
     assert row.status == "optimal"

@@ -107,7 +107,7 @@ def saved(models, controller, root, iteration):
     return error
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_whatever_step_of_a_save_fails_one_message_says_so_and_the_one_before_is_kept(tmp_path):
     """Only the newest one is kept: the hardest case. Any other error ends the child, and this test."""
     (found,) = run_on_ranks(1, saves_on_a_full_disk, str(tmp_path))

@@ -146,7 +146,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_checkpoint_loads_into_plans_of_other_layouts_placements_and_sizes(on_ray, tmp_path, sums):
     """Saved by ZeRO ranks of two pools with tensor parallelism; parameters equal by checksum, and the curve goes on."""
     saving = plan("ppo", {"A": (("actor", "reference"), (1, 2, 1)), "B": (("critic", "reward"), (1, 1, 2))})

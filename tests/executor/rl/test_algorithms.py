@@ -33,7 +33,7 @@ def test_comparing_responses_to_a_prompt_takes_two(algorithm, tmp_path):
         run(job(algorithm), colocated(algorithm), config(), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "algorithm",
     ["rloo", pytest.param("reinforce++", marks=pytest.mark.long), pytest.param("dapo", marks=pytest.mark.long)],

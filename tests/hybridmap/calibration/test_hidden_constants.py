@@ -107,6 +107,7 @@ def steps_of(ran, facts, log_factors, unnamed_s, rng):
         yield {**step, "step": whole, "mean": mean, "clipped": clipped}
 
 
+@pytest.mark.thorough
 def test_hidden_constants_of_ten_logs_are_inside_their_intervals_nine_times_in_ten(tmp_path, ran):
     facts, off = ran.job.facts(), []
     for seed, (name, line) in enumerate(FORMATS):

@@ -156,7 +156,7 @@ def test_head_in_a_shell(args):
     assert len(done.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("args", [("--version",), ("plan", "nowhere.yaml"), ("plan",), ("models", "list")])
+@pytest.mark.parametrize("args", [("--version",), ("plan", "nowhere.yaml"), ("plan",)])
 @pytest.mark.parametrize("module", ["hybridmap", "hybridmap.cli"])
 def test_python_m_is_the_command(module, args):
     """``main`` is what the installed script calls: the same words, usage lines included, and the same exit status."""
