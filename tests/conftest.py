@@ -1,6 +1,6 @@
 """Shared by all tests: property tests draw the same examples on every run, without a time limit per example.
 
-A property that does not say how many it draws has a quarter of hypothesis's hundred, and all in ``make check-all``.
+A property that does not say how many it draws has an eighth of hypothesis's hundred, and all in ``make check-all``.
 """
 
 import os
@@ -13,6 +13,6 @@ from tests.draws import ALL
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 
 settings.register_profile(
-    "hybridmap", max_examples=100 if ALL else 25, deadline=None, derandomize=True, print_blob=False
+    "hybridmap", max_examples=100 if ALL else 12, deadline=None, derandomize=True, print_blob=False
 )
 settings.load_profile("hybridmap")

@@ -214,7 +214,9 @@ def test_brute_force_finds_nothing_better_on_real_problems(name: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["ppo 7b 16", "ppo 13b 32", "remax 13b 32"])
+@pytest.mark.parametrize(
+    "name", ["ppo 7b 16", *(pytest.param(name, marks=pytest.mark.long) for name in ("ppo 13b 32", "remax 13b 32"))]
+)
 def test_each_placement_alone_equals_exhaustive(name: str) -> None:
     x = real(name)
     for partition in x.partitions:
