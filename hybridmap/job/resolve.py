@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hybridmap.job.leaves import MOST_NUMBER, MOST_SAMPLES
 from hybridmap.job.lengths import Histogram, HistogramSection
 from hybridmap.job.places import at
-from hybridmap.job.schema import EmbeddedConfig, EnginesSection
+from hybridmap.job.schema import EmbeddedConfig
 from profiles.calibration import CalibrationFile, read_calibration
 from profiles.engine_facts import default_engine
 from profiles.errors import FileFormatError, InputError, UnknownNameError
@@ -55,10 +55,11 @@ def complete(job: Job, base: Path | None) -> Job:
             "models": models,
             "workload": _workload(job, base),
             "cluster": cluster,
-            "engines": EnginesSection(
-                training=_engine(job.engines.training or default_engine("training"), base),
-                generation=_engine(job.engines.generation or default_engine("generation"), base),
-                generation_settings=job.engines.generation_settings,
+            "engines": job.engines.model_copy(
+                update={
+                    "training": _engine(job.engines.training or default_engine("training"), base),
+                    "generation": _engine(job.engines.generation or default_engine("generation"), base),
+                }
             ),
             "pin": _pin(job.pin, roles),
             "calibration": [_layer(layer, base) for layer in job.calibration],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pydantic import ValidationError
 
 from profiles.errors import FileFormatError, InputError, UnknownNameError
-from profiles.models.hf_families import BY_CLASS, FAMILIES, REFUSED, TEXT_OF
+from profiles.models.hf_families import BY_CLASS, FAMILIES, REFUSED, TEXT_OF, THINKERS
 from profiles.models.quantization import quantized_weights
 from profiles.models.vision import vision_params
 from profiles.units import MIB
@@ -44,6 +44,7 @@ def shape_from_hf_config(config: Mapping[str, object], name: str, source: str) -
     """
     if not isinstance(config, Mapping):
         raise FileFormatError(f"{source}: a config must be a JSON object, not {_short(config)}")
+    config = _thinker_of(config, source)
     family, text = _family_of(config, source)
     try:
         shape = FAMILIES[family].model_validate(dict(text)).shape(name, family)
@@ -115,6 +116,17 @@ def parse_config(raw: bytes, source: str) -> Mapping[str, object]:
     return config
 
 
+def _thinker_of(config: Mapping[str, object], source: str) -> Mapping[str, object]:
+    """The part of a model that also speaks which reads and writes text; any other config as it is."""
+    if config.get("model_type") not in THINKERS:
+        return config
+    thinker = config.get("thinker_config")
+    if not isinstance(thinker, Mapping):
+        raise FileFormatError(f"{source}: thinker_config must be an object, got {_short(thinker)}")
+    beside = {key: config[key] for key in ("_hybridmap", "quantization_config") if key in config}
+    return {"model_type": f"{config['model_type']}_thinker", **thinker, **beside}
+
+
 def _family_of(config: Mapping[str, object], source: str) -> tuple[str, Mapping[str, object]]:
     """Find the family of the text model, and the mapping that holds its keys."""
     family, classes = config.get("model_type"), config.get("architectures")
@@ -129,7 +141,7 @@ def _family_of(config: Mapping[str, object], source: str) -> tuple[str, Mapping[
     if family in REFUSED:
         raise FileFormatError(f"{source}: {family} is not supported: {REFUSED[family]}")
     if family not in FAMILIES:
-        known = sorted({name.removesuffix("_text") for name in (*FAMILIES, *TEXT_OF)})
+        known = sorted({name.removesuffix("_text") for name in (*FAMILIES, *TEXT_OF, *THINKERS)})
         shown, supported = _short(family)[1:-1], ", ".join(known)
         error = UnknownNameError("architecture", shown, known, f"(in {source})")
         if "; known: " in str(error):

@@ -31,6 +31,7 @@ FAMILIES: dict[str, type[Config]] = {
     "minimax_m3_vl_text": hf_layered.MiniMaxM3,
     "gemma4_text": hf_layered.Gemma4,
     "llama4_text": hf_layered.Llama4,
+    "nemotron-nas": hf_layered.LlamaNemotron,
     "deepseek_v2": hf_latent.DeepseekV2,
     "deepseek_v3": hf_latent.DeepseekV3,
     "kimi_k2": hf_latent.DeepseekV3,
@@ -52,6 +53,8 @@ TEXT_OF = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "glm4v": "glm4",
+    "qwen2_5_omni_thinker": "qwen2",
+    "qwen3_omni_moe_thinker": "qwen3_moe",
     "smolvlm": "llama",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
@@ -62,5 +65,7 @@ TEXT_OF = {
 }
 REFUSED = {"deepseek_v4": "caches compressed at two rates, grouped output projections and mixed residual streams"}
 """What is known of an architecture and has no price."""
+THINKERS = ("qwen2_5_omni", "qwen3_omni_moe")
+"""Models that also speak: what is trained, and answers in text, is a multimodal model under ``thinker_config``."""
 # Configs without model_type name a class instead: Qwen2MoeForCausalLM is qwen2_moe.
 BY_CLASS = {family.replace("_text", "").replace("_", "") + "forcausallm": family for family in FAMILIES}

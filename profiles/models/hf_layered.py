@@ -1,19 +1,23 @@
-"""Families whose attention differs from layer to layer: Llama-4 (chunks), Gemma-4 (heads), MiniMax-M3 (an indexer)."""
+"""Families whose layers differ: Llama-4 (chunks), Gemma-4 (heads), MiniMax-M3 (an indexer), Llama-Nemotron (cut)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from profiles.errors import InputError
 from profiles.models.hf_base import Config, Index, Position, Size
-from profiles.models.hf_dense import MiniMaxM2
+from profiles.models.hf_dense import Llama, MiniMaxM2
 from profiles.models.layers import FullHeads, MoeShape, SparseShape
 
 if TYPE_CHECKING:
     from profiles.models.shape import ModelShape
+
+_WIDTH_STEP = 256
+"""Widths of Llama-Nemotron's MLPs are multiples of this."""
 
 
 class MiniMaxM3(MiniMaxM2):
@@ -138,3 +142,58 @@ class Llama4(Config):
         layers = tuple(i in sparse for i in range(self.num_hidden_layers))
         ffn = self.intermediate_size
         return MoeShape(self.num_local_experts, self.num_experts_per_tok, ffn, ffn, False, False, layers)
+
+
+class _Part(BaseModel):
+    """What a search left of one half of a block."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    no_op: bool = False
+    replace_with_linear: bool = False
+    n_heads_in_group: Size | None = None
+    ffn_mult: Annotated[float, Field(gt=0.0, le=1e3)] | None = None
+    intermediate_size: Size | None = None
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    attention: _Part
+    ffn: _Part
+
+
+class LlamaNemotron(Llama):
+    """Llama's blocks after a search: some without attention, some without an MLP, MLPs of unlike widths.
+
+    Prices take every MLP as of the mean width, to the nearest common divisor of all; parameters are exact.
+    """
+
+    intermediate_size: Size | None = None  # type: ignore[assignment]
+    block_configs: list[_Block]
+
+    def shape(self, name: str, architecture: str) -> ModelShape:
+        blocks, layers = self.block_configs, self.num_hidden_layers
+        if len(blocks) != layers:
+            raise InputError(f"block_configs has {len(blocks)} entries for num_hidden_layers={layers}")
+        if any(part.replace_with_linear for block in blocks for part in (block.attention, block.ffn)):
+            raise InputError("block_configs: replace_with_linear is not supported")
+        groups = {block.attention.n_heads_in_group for block in blocks if not block.attention.no_op}
+        widths = [self._width(block.ffn) for block in blocks if not block.ffn.no_op]
+        group = groups.pop() if len(groups) == 1 else None
+        if group is None or not widths or self.num_attention_heads % group:
+            raise InputError("block_configs needs blocks with an MLP, and one n_heads_in_group that divides the heads")
+        step = math.gcd(*widths)
+        mean = max(1, round(sum(widths) / len(widths) / step)) * step
+        known = {"intermediate_size": mean, "num_key_value_heads": self.num_attention_heads // group}
+        return replace(
+            super(LlamaNemotron, self.model_copy(update=known)).shape(name, architecture),
+            num_mixer_free_layers=sum(block.attention.no_op for block in blocks),
+            num_mlp_free_layers=layers - len(widths),
+            ffn_beyond=sum(widths) - len(widths) * mean,
+        )
+
+    def _width(self, ffn: _Part) -> int:
+        if ffn.intermediate_size is not None:
+            return ffn.intermediate_size
+        if ffn.ffn_mult is None:
+            raise InputError("block_configs: an MLP needs ffn_mult or intermediate_size")
+        return -(-int(2 * ffn.ffn_mult * self.hidden_size / 3) // _WIDTH_STEP) * _WIDTH_STEP

@@ -23,7 +23,7 @@ class ModelShape:
     """A decoder-only transformer with RMS norms and rotary positions.
 
     A layer is a mixer (attention, or a linear one of fixed state) and an MLP (dense, or a mixture of experts). In a
-    model of the Nemotron-H kind a layer has one of the two.
+    model of the Nemotron-H kind a layer has one of the two; in one that a search has cut some layers lack one.
 
     Parameters
     ----------
@@ -35,6 +35,8 @@ class ModelShape:
         Counts. With ``mla``, ``num_kv_heads`` equals ``num_heads``.
     ffn
         Intermediate width of a dense layer's MLP, elements (unused where every layer is a mixture of experts).
+    ffn_beyond
+        Where dense layers have unlike widths: their sum less ``num_dense_layers * ffn``, which parameters count.
     gated_mlp, tied_embeddings, qkv_bias, o_bias, mlp_bias, qk_norm
         Whether the MLP has a gate matrix; the LM head shares the embedding; the projections carry biases; queries
         and keys are normalised per head.
@@ -55,7 +57,7 @@ class ModelShape:
     num_linear_layers
         Layers whose mixer is the linear one.
     num_mixer_free_layers, num_mlp_free_layers
-        Layers without a mixer, and layers without an MLP (Nemotron-H).
+        Layers without a mixer, and layers without an MLP (Nemotron-H, Llama-Nemotron).
     num_mtp_layers
         Layers for the prediction of further tokens; no count of this shape includes them.
     vision_params
@@ -102,6 +104,7 @@ class ModelShape:
     vision_params: int = 0
     weights: QuantizedWeights | None = None
     full_heads: FullHeads | None = None
+    ffn_beyond: int = 0
 
     def __post_init__(self) -> None:
         require_positive(self, "hidden", "num_layers", "vocab", "num_heads", "num_kv_heads", "head_dim", "ffn")
@@ -256,8 +259,14 @@ class ModelShape:
 
     @property
     def dense_mlp_params(self) -> int:
-        """Parameters of one dense layer's MLP."""
+        """Parameters of one dense layer's MLP; of one that is ``ffn`` wide where they have unlike widths."""
         return self._mlp_params(self.ffn, self.mlp_bias)
+
+    @property
+    def dense_params(self) -> int:
+        """Parameters of all dense layers' MLPs."""
+        a_column = self._mlp_params(self.ffn + 1, self.mlp_bias) - self.dense_mlp_params
+        return self.num_dense_layers * self.dense_mlp_params + self.ffn_beyond * a_column
 
     @property
     def expert_width(self) -> int:
@@ -319,7 +328,10 @@ class ModelShape:
         norms = self.num_attention_layers * self.norm_params_per_layer + others * self.norms_per_layer * self.hidden
         if self.full_heads and self.qk_norm:
             norms += self.num_full_layers * 2 * (self.full_heads.head_dim - self.head_dim)
-        mlps = self.num_dense_layers * self.dense_mlp_params + self.num_moe_layers * self.moe_mlp_params
+        # Half of a layer's norms go with a part that it lacks; layers of one part alone (Nemotron-H) have one.
+        lacking = self.num_mixer_free_layers + self.num_mlp_free_layers
+        norms -= lacking * (self.norms_per_layer // 2) * self.hidden
+        mlps = self.dense_params + self.num_moe_layers * self.moe_mlp_params
         return self.mixer_params + norms + mlps
 
     @property

@@ -1,22 +1,25 @@
-"""Size of the vision tower of a multimodal model, which memory counts and no price does: RL steps run on text."""
+"""Size of a multimodal model's towers, for images and sound: memory counts it, no price does, as steps run on text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-_DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
-_WIDTH = ("embed_dim", "vt_hidden_size", "hidden_size")  # Qwen2-VL's hidden_size is what the tower puts out
-_FFN = ("intermediate_size", "vt_intermediate_size")
+_TOWERS = ("vision_config", "audio_config")
+_DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "encoder_layers")
+_WIDTH = ("embed_dim", "vt_hidden_size", "hidden_size", "d_model")  # Qwen2-VL's hidden_size is what the tower puts out
+_FFN = ("intermediate_size", "vt_intermediate_size", "encoder_ffn_dim")
 _LARGEST = 1_000_000
 
 
 def vision_params(config: Mapping[str, object]) -> int:
-    """Parameters of the vision tower that a config describes; 0 without one.
+    """Parameters of the towers that a config describes; 0 without any.
 
     Parameters
     ----------
     config
-        The whole ``config.json``. What ``_hybridmap`` states (``vision_num_params``) comes first.
+        The whole ``config.json``, or what of it reads and writes text. What ``_hybridmap`` states
+        (``vision_num_params``) comes first.
 
     Returns
     -------
@@ -28,14 +31,17 @@ def vision_params(config: Mapping[str, object]) -> int:
     stated = facts.get("vision_num_params") if isinstance(facts, Mapping) else None
     if isinstance(stated, int):
         return stated
-    tower = config.get("vision_config")
+    return sum(_blocks_params(config.get(tower)) for tower in _TOWERS)
+
+
+def _blocks_params(tower: object) -> int:
     if not isinstance(tower, Mapping):
         return 0
     depth, width = _first(tower, _DEPTH), _first(tower, _WIDTH)
     return depth * (4 * width**2 + 2 * width * (_first(tower, _FFN) or 4 * width))
 
 
-def _first(tower: Mapping[str, object], keys: tuple[str, ...]) -> int:
+def _first(tower: Mapping[Any, object], keys: tuple[str, ...]) -> int:
     """The first of the keys that holds a size; 0 if none does."""
     found = (tower.get(key) for key in keys)
     return next((value for value in found if type(value) is int and 0 < value < _LARGEST), 0)

@@ -65,9 +65,10 @@ def activation_bytes_per_token(
         Bytes per token of one layer, ``[C]``.
     """
     width, mixer = mlp_width(shape), float(2 * shape.q_width + 2 * shape.kv_width)
+    linear = 0
     if shape.linear is not None:
         linear = shape.linear.in_width + shape.linear.gate_width + 2 * shape.linear.value_width
-        mixer = (shape.num_attention_layers * mixer + shape.num_linear_layers * linear) / shape.num_layers
+    mixer = (shape.num_attention_layers * mixer + shape.num_linear_layers * linear) / shape.num_layers
     if shape.num_mlp_free_layers:
         width = width * (1.0 - shape.num_mlp_free_layers / shape.num_layers)
     everything = 4 * shape.hidden + mixer + 3 * width

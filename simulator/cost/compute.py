@@ -205,7 +205,7 @@ def _layer(
     kinds = attention_products(shape, tp)
     projections = kinds[0][0]
     mixer, ffn = (("qkv",) * (len(projections) - 1) + ("output",), ("gate_up", "down")[: len(mlp)])
-    if shape.linear is None and len(kinds) == 1:
+    if shape.linear is None and len(kinds) == 1 and not shape.num_mixer_free_layers:
         gemms, names = projections + mlp, mixer + ffn
         forward, inputs, weights = linear_training(facts, tokens, gemms, names, dtype, batch.sustained)
     else:

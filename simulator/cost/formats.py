@@ -144,7 +144,7 @@ def weight_bytes(shape: ModelShape, layouts: GenerationLayouts, precision: str) 
     ends = (shape.embedding_params + shape.head_params) / ranks / pp
     routed = shape.moe.num_experts * shape.expert_params * shape.num_moe_layers / tp / pp if shape.moe else 0.0
     shared = shape.shared_expert_params * shape.num_moe_layers / ranks / pp
-    dense = shape.dense_mlp_params * shape.num_dense_layers / ranks / pp
+    dense = shape.dense_params / ranks / pp
     rest = float(parameters.generation_params(shape, layouts)[0]) - ends - routed - shared - dense
     parts = (
         (ends, "bf16"),

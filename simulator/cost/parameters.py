@@ -39,9 +39,9 @@ def params_per_gpu(shape: ModelShape, head: Head, tp: Numbers, pp: Numbers, ep: 
     experts = shape.moe.num_experts * shape.expert_params if shape.moe else 0
     moe_layers = moe_layers_of_stage(shape, layers)
     dense_layers = np.minimum(layers - moe_layers, shape.num_dense_layers)
-    mlps = shape.num_dense_layers * shape.dense_mlp_params + shape.num_moe_layers * shape.moe_mlp_params
+    mlps = shape.dense_params + shape.num_moe_layers * shape.moe_mlp_params
     shared = (shape.layer_params - mlps) / shape.num_layers
-    dense = layers * shared + dense_layers * shape.dense_mlp_params
+    dense = layers * shared + dense_layers * (shape.dense_params / max(shape.num_dense_layers, 1))
     if shape.moe:
         dense = dense + moe_layers * (shape.moe_mlp_params - experts - shape.latent_params)
     sliced_experts = moe_layers * (experts / np.where(ep > 1, ep, tp) + shape.latent_params)  # projections are whole

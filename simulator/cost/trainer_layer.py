@@ -133,7 +133,7 @@ def _without_context_exchange(
 ) -> tuple[Cost, Cost]:
     tp, cp = layouts.tp, layouts.cp
     gather, scatter = _tensor_parallel(facts, shape, layouts, batch)
-    if shape.num_mlp_free_layers:
+    if shape.parts_per_layer < 2.0:
         return _of_single_parts(facts, shape, layouts, batch, gather, scatter, dtype)
     if shape.moe is None:
         return _layer_cost(facts, compute.dense_layer(facts, shape, batch, tp, cp, dtype), gather, scatter, tp)
@@ -148,7 +148,7 @@ def _without_context_exchange(
 def _of_single_parts(
     facts: Facts, shape: ModelShape, layouts: _Degrees, batch: Batch, gather: Priced, scatter: Priced, dtype: str
 ) -> tuple[Cost, Cost]:
-    """An average layer of a model whose layers are a mixer, a dense MLP or experts (Nemotron-H).
+    """An average layer of a model with layers that are a mixer, a dense MLP or experts alone (Nemotron-H).
 
     Each part has its own gather and scatter. The others are priced as wholes with a mixer, which is taken out of them.
     """

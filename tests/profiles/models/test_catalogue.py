@@ -154,6 +154,15 @@ def test_layers_of_hybrid_models() -> None:
     assert dense.num_layers == dense.num_attention_layers + dense.num_linear_layers + dense.num_dense_layers
 
 
+def test_what_a_search_left_of_llama_and_a_model_that_speaks() -> None:
+    """49 of 80 layers keep attention; Qwen2.5-Omni's text is Qwen2.5-7B's beside towers for images and sound."""
+    cut, omni = load_model("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5"), load_model("Qwen/Qwen2.5-Omni-7B")
+    assert (cut.num_layers, cut.num_attention_layers, cut.num_dense_layers) == (80, 49, 80)
+    assert cut.ffn * 80 + cut.ffn_beyond == 49 * 28_672 + 10 * 7_168 + 8 * 5_632 + 6 * 14_336 + 6 * 2_816 + 17_920
+    assert omni.num_params == load_model("qwen2.5-7b").num_params
+    assert omni.vision_params == 676_550_144 + 639_647_232  # as transformers 5.19.0 counts its default config
+
+
 def test_sparse_attention_and_its_shared_indexers() -> None:
     v32, glm = load_model("deepseek-v3.2"), load_model("glm-5.2")
     assert v32.sparse is not None and (v32.sparse.topk, v32.sparse.num_layers) == (2048, 61)

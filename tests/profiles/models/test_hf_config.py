@@ -104,8 +104,31 @@ MINIMAX_M3: dict[str, Any] = MIXTRAL | {
     "moe_layer_freq": [0, 1, 1, 1],
     "sparse_attention_config": {"sparse_attention_freq": [0, 1, 1, 1], "sparse_block_size": 4, "sparse_topk_blocks": 2},
 }
+NEMOTRON_NAS: dict[str, Any] = LLAMA | {
+    "model_type": "nemotron-nas",
+    "hidden_size": 768,
+    "intermediate_size": None,
+    "num_key_value_heads": None,
+    "block_configs": [
+        {"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 2.0}},
+        {"attention": {"n_heads_in_group": None, "no_op": True}, "ffn": {"ffn_mult": 0.6}},
+        {"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": None, "no_op": True}},
+        {"attention": {"n_heads_in_group": 4}, "ffn": {"intermediate_size": 512}},
+    ],
+}
 QWEN_VL: dict[str, Any] = {"model_type": "qwen3_vl", "text_config": LLAMA, "vision_config": {"depth": 2}}
+QWEN_OMNI: dict[str, Any] = {
+    "model_type": "qwen3_omni_moe",
+    "thinker_config": {
+        "text_config": without(QWEN3_MOE, "model_type"),
+        "vision_config": {"depth": 2, "hidden_size": 8, "intermediate_size": 16},
+        "audio_config": {"encoder_layers": 3, "d_model": 4, "encoder_ffn_dim": 8},
+    },
+    "talker_config": {"text_config": LLAMA},
+}
 ALL = [
+    NEMOTRON_NAS,
+    QWEN_OMNI,
     KIMI_LINEAR,
     GEMMA4,
     MINIMAX_M3,
@@ -128,6 +151,41 @@ ALL = [
 
 def read(config: Any, **changes: Any) -> ModelShape:
     return shape_from_hf_config(config | changes if changes else config, "toy", "toy.json")
+
+
+def test_what_a_search_left_of_llama() -> None:
+    """Widths 1024, 512 and 512 (to 256): priced as three of 512, counted as they are; one layer has no attention."""
+    shape = read(NEMOTRON_NAS)
+    assert (shape.num_kv_heads, shape.num_attention_layers, shape.num_dense_layers) == (2, 3, 3)
+    assert (shape.ffn, shape.ffn_beyond) == (512, 512)
+    attention = 768 * (768 + 2 * 192) + 768 * 768
+    mlps = 3 * 768 * (1024 + 512 + 512)
+    norms = 768 * (3 + 3 + 1)
+    assert shape.num_params == 3 * attention + mlps + norms + 2 * 100 * 768
+    assert shape.kv_elements_per_token == 3 * 2 * 192
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"attention": {"n_heads_in_group": 3}, "ffn": {"ffn_mult": 1.0}}, "one n_heads_in_group that divides"),
+        ({"attention": {"n_heads_in_group": 4}, "ffn": {}}, "needs ffn_mult or intermediate_size"),
+        ({"attention": {"replace_with_linear": True}, "ffn": {"ffn_mult": 1.0}}, "replace_with_linear is not"),
+    ],
+)
+def test_blocks_that_no_layer_can_be(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        read(NEMOTRON_NAS, block_configs=[*NEMOTRON_NAS["block_configs"][:3], change])
+    with pytest.raises(FileFormatError, match="block_configs has 1 entries for num_hidden_layers=4"):
+        read(NEMOTRON_NAS, block_configs=[change])
+
+
+def test_a_model_that_speaks_is_the_part_that_writes_text() -> None:
+    shape, text = read(QWEN_OMNI), read(QWEN3_MOE)
+    assert shape.num_params == text.num_params and shape.architecture == "qwen3_moe"
+    assert shape.vision_params == 2 * (4 * 8**2 + 2 * 8 * 16) + 3 * (4 * 4**2 + 2 * 4 * 8)
+    with pytest.raises(FileFormatError, match="thinker_config must be an object"):
+        read(without(QWEN_OMNI, "thinker_config"))
 
 
 def test_llama() -> None:
