@@ -146,10 +146,10 @@ def where(condition: ArrayLike, a: Priced, b: Priced) -> Priced:
     return Priced(np.where(c, _pad(a.by_basis_s, rank), _pad(b.by_basis_s, rank)))
 
 
-def exposed(work: Priced, beside: Priced) -> Priced:
-    """What is left of ``work`` beside ``beside``, from nothing to all of it, with ``work``'s provenance."""
-    total, hidden = work.s, beside.s
-    left = np.minimum(np.maximum(total - hidden, 0.0), total)
+def exposed(work: Priced, beside_s: Floats) -> Priced:
+    """What is left of ``work`` beside so many seconds, from nothing to all of it, with ``work``'s provenance."""
+    total = work.s
+    left = np.minimum(np.maximum(total - beside_s, 0.0), total)
     ratio: Floats = np.divide(left, total, out=np.zeros(left.shape), where=total > 0)
     return work * ratio
 

@@ -14,7 +14,7 @@ from mapper.candidates.weight_sync import WeightSync
 from mapper.deadline import NEVER
 from mapper.execution_mode import GENERATOR
 from mapper.model.makespan import makespan
-from mapper.model.unpriced import NONE_RUNS, least_up_to, unpriced_ticks
+from mapper.model.unpriced import NONE_RUNS, least_of_each, unpriced_ticks
 from mapper.search.neighbours import Neighbours, neighbours_of
 from profiles.units import MIB
 from simulator.cost.pricing import controller_cost, is_controller
@@ -222,11 +222,12 @@ def _sizes_that_fit(problem: Problem, group: ColocationGroup, instance: Instance
     sizes = np.asarray(problem.sizes_of(group), dtype=np.int64)
     rows = {role: instance.rows_on(role, group.device_type) for role in group.roles}
     gpus = {role: instance.tables[role].num_gpus[r] for role, r in rows.items()}
-    need = sum(least_up_to(gpus[role], instance.resident_mib[role][r], sizes) for role, r in rows.items())
-    need = need + np.max(
-        [least_up_to(gpus[role], instance.transient_mib[role][r], sizes) for role, r in rows.items()], axis=0
-    )
-    keep = need <= instance.capacity_mib[group.device_type]
+    least = [
+        least_of_each(gpus[role], [instance.resident_mib[role][r], instance.transient_mib[role][r]], sizes)
+        for role, r in rows.items()
+    ]
+    resident, transient = (np.stack(column) for column in zip(*least, strict=True))
+    keep = resident.sum(axis=0) + transient.max(axis=0) <= instance.capacity_mib[group.device_type]
     if not problem.equal_sizes and len(sizes) == len(known):
         keep &= np.isin(sizes, np.concatenate(list(gpus.values())))
     return tuple(sizes[keep].tolist())

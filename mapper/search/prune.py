@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mapper.model.makespan import makespan, waits_for
-from mapper.model.unpriced import least_of_each, least_up_to
+from mapper.model.unpriced import least_of_each
 from simulator.plan.dataflow import CONTROLLER
 
 if TYPE_CHECKING:
@@ -139,10 +139,10 @@ def _sizes_that_serve(
 ) -> tuple[int, ...]:
     """Sizes on which every role has a row, the least hungry fit together and the fastest end in time together."""
     at = np.asarray(sizes, dtype=np.int64)
-    resident = sum(_least(instance, role, instance.resident_mib[role], rows, at) for role in group.roles)
-    transient = np.max([_least(instance, role, instance.transient_mib[role], rows, at) for role in group.roles], axis=0)
-    fastest = sum(_least(instance, role, instance.turns(role), rows, at) for role in group.roles)
-    return tuple(at[(resident + transient <= instance.capacity_mib[group.device_type]) & (fastest <= limit)].tolist())
+    least = [_least(instance, role, rows, at) for role in group.roles]
+    resident, transient, fastest = (np.stack(column) for column in zip(*least, strict=True))
+    fits = resident.sum(axis=0) + transient.max(axis=0) <= instance.capacity_mib[group.device_type]
+    return tuple(at[fits & (fastest.sum(axis=0) <= limit)].tolist())
 
 
 def _rows_with_room(
@@ -179,9 +179,8 @@ def least_of_others(
 ) -> tuple[int, int]:
     """MiB that a group's other roles keep at least on pools of ``most`` GPUs ``[1]``, and that one of them adds."""
     others = [other for other in group.roles if other != role]
-    resident = sum(int(_least(instance, r, instance.resident_mib[r], rows, most)[0]) for r in others)
-    added = (int(_least(instance, r, instance.transient_mib[r], rows, most)[0]) for r in others)
-    return resident, max(added, default=0)
+    least = [_least(instance, other, rows, most) for other in others]
+    return sum(int(resident[0]) for resident, _, _ in least), max((int(added[0]) for _, added, _ in least), default=0)
 
 
 def _sizes_with_room(
@@ -219,9 +218,11 @@ def shortest_around(
     return durations
 
 
-def _least(instance: Instance, role: str, values: Ints, rows: dict[str, Ints], sizes: Ints) -> Ints:
-    """The least of a role's values over the rows that are left, on each of ``sizes``."""
-    return least_up_to(instance.tables[role].num_gpus[rows[role]], values[rows[role]], sizes)
+def _least(instance: Instance, role: str, rows: dict[str, Ints], sizes: Ints) -> list[Ints]:
+    """The least resident and transient memory and turns of a role over the rows that are left, on each of ``sizes``."""
+    columns = (instance.resident_mib[role], instance.transient_mib[role], instance.turns(role))
+    left = rows[role]
+    return least_of_each(instance.tables[role].num_gpus[left], [column[left] for column in columns], sizes)
 
 
 def restricted(instance: Instance, kept: dict[str, Ints]) -> Instance:

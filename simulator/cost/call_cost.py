@@ -73,7 +73,7 @@ class Cost:
         Cost
             The longer of the two as time.
         """
-        return Cost(compute, comm, exposed(comm, compute))
+        return Cost(compute, comm, exposed(comm, compute.s))
 
     @staticmethod
     def beside(compute: Priced, comm: Priced, pace: float) -> Cost:
@@ -91,8 +91,7 @@ class Cost:
         Cost
             ``max(comm, compute + (1 - pace) comm)`` as time.
         """
-        hidden = Priced.of(np.minimum(pace * comm.s, compute.s), 0)
-        return Cost(compute, comm, exposed(comm, hidden))
+        return Cost(compute, comm, exposed(comm, np.minimum(pace * comm.s, compute.s)))
 
     @property
     def time(self) -> Priced:
@@ -118,8 +117,8 @@ class Cost:
             This cost, and what of ``more_comm`` nothing hides.
         """
         hidden = self.comm + self.exposed * -1.0
-        window = Priced.of(self.compute.s - hidden.s, 0)
-        return Cost(self.compute, self.comm + more_comm, self.exposed + exposed(more_comm, window))
+        left = exposed(more_comm, self.compute.s - hidden.s)
+        return Cost(self.compute, self.comm + more_comm, self.exposed + left)
 
     def __getitem__(self, key: object) -> Cost:
         return Cost(self.compute[key], self.comm[key], self.exposed[key])

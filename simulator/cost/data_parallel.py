@@ -197,5 +197,4 @@ def _beside(work: Cost, comm: Priced, reach: Floats) -> Cost:
     """Extra cost of ``comm`` when a ``reach`` of it may hide behind the compute that ``work`` leaves uncovered."""
     window = (work.compute + work.exposed).s - work.comm.s
     hidden = np.minimum(comm.s * reach, np.maximum(window, 0.0))
-    left = exposed(comm, Priced.of(hidden, 0))
-    return Cost(Priced.zero(comm.shape), comm, left)
+    return Cost(Priced.zero(comm.shape), comm, exposed(comm, hidden))

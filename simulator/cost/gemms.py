@@ -242,6 +242,4 @@ def _kernel(facts: Facts, m: Floats, n: Floats, k: Floats, dtype: str) -> Priced
 
 
 def _stack(gemms: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    n = np.stack([np.asarray(a, dtype=np.float64) for a, _ in gemms])
-    k = np.stack([np.asarray(b, dtype=np.float64) for _, b in gemms])
-    return n, k
+    return np.array([a for a, _ in gemms], dtype=np.float64), np.array([b for _, b in gemms], dtype=np.float64)

@@ -173,11 +173,10 @@ class StepTables:
 
     def _prompts_s(self, new: Sequence[int], past: Sequence[int]) -> float:
         """Attention of prompts, over all copies if these are as full."""
-        prices = self._prefill
-        if not past:
-            return sum(map(prices.__getitem__, new))
-        begun = sum([prices[before + more] - prices[before] for more, before in zip(new, past, strict=False)])
-        return sum(map(prices.__getitem__, new[len(past) :]), begun)
+        prices, begun = self._prefill, 0.0
+        for more, before in zip(new, past, strict=False):
+            begun += prices[before + more] - prices[before]
+        return sum(map(prices.__getitem__, new[len(past) :] if past else new), begun)
 
     def _fullest_copy_s(self, active: int, rows: int, new: Sequence[int], past: Sequence[int]) -> float:
         """Attention of the prompts of the fullest copy, and what its projections take beyond an even share's.

@@ -148,6 +148,7 @@ class SglangEngine:
     def _wake(self, part: str) -> None:
         if part in self._asleep:
             note_peak_memory()
+            torch.cuda.empty_cache()  # its process asks the driver, and torch keeps what the trainer has freed
             self._engine.resume_memory_occupation(tags=[part])
             self._asleep.remove(part)
 

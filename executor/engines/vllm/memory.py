@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
 from executor.memory import note_peak_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import torch
 
 
 class EngineMemory(Protocol):
@@ -55,6 +55,7 @@ class SleepingEngine:
     def _wake(self, tag: str) -> None:
         if self._llm.llm_engine.is_sleeping():
             note_peak_memory()
+            torch.cuda.empty_cache()  # vLLM asks the driver, and torch keeps what the trainer has freed
             self._llm.wake_up(tags=[tag])
 
 

@@ -24,14 +24,19 @@ from tests.executor.rounds import likelihood, rows, spec_of, trained
 NUM_TOKENS = 4
 
 
-def built(config, engine, device, value_head):
-    """One rank that is alone; torch-native generates, too."""
+def alone(model, training, generation, degrees, max_length=0):
+    """The engines of a rank that is alone."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
+    spec = EngineSpec(model, training, generation, max_length=max_length)
+    return spec.build(Identity("A", 0, 1), address, degrees)
+
+
+def built(config, engine, device, value_head):
+    """One rank that is alone; torch-native generates, too."""
     generation = engine if engine == "torch-native" and not value_head else None
-    spec = EngineSpec(replace(spec_of(config, value_head), device=device), engine, generation)
-    return spec.build(Identity("A", 0, 1), address, Degrees(1, 1, 1, 1, 1))
+    return alone(replace(spec_of(config, value_head), device=device), engine, generation, Degrees(1, 1, 1, 1, 1))
 
 
 def learned(role, value_head):
