@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -47,36 +46,31 @@ def main(config, trainer, out):
         max_num_seqs=SEQUENCES,
         kv_cache_bytes=CACHE_BYTES,
     )
-    took, began = {}, time.perf_counter()
-
-    def lap(name):
-        nonlocal began
-        torch.cuda.synchronize()
-        took.setdefault(name, []).append(time.perf_counter() - began)
-        free_bytes, total_bytes = torch.cuda.mem_get_info()
-        held.setdefault(name, []).append(total_bytes - free_bytes)
-        began = time.perf_counter()
-
     held: dict[str, list[int]] = {}
+
+    def look(after):
+        free_bytes, total_bytes = torch.cuda.mem_get_info()
+        held.setdefault(after, []).append(total_bytes - free_bytes)
+
     role = alone(spec, trainer, "vllm", Degrees(1, 1, 1, 1, 1))
     engine, rounds = role.resharded, []
     engine.load()
-    lap("load")
+    look("load")
     for number in range(ROUNDS):
         engine.to_generation()  # it compares checksums of all weights on both sides
-        lap("to generation")
+        look("to generation")
         batch = prompts()
         samples = role.generator.generate(batch, Sampling(RESPONSE, seed=number))
-        lap("generate")
+        look("generate")
         whole = TensorDict({**batch, **samples}, batch_size=batch.batch_size)
         ours = role.trainer.log_probs(whole, 1.0)
-        lap("to training and score")
+        look("to training and score")
         apart = (ours.cpu() - samples["log_probs"]).abs()[samples["response_mask"]]
         part, first = sequences_of(whole)
         step = role.trainer.update((LossTerm(part, first, likelihood),))
-        lap("update")
+        look("update")
         rounds.append({"apart_mean": float(apart.mean()), "apart_most": float(apart.max()), "loss": step["loss"]})
-    Path(out).write_text(json.dumps({"rounds": rounds, "took_s": took, "held_bytes": held}))
+    Path(out).write_text(json.dumps({"rounds": rounds, "held_bytes": held}))
     role.generator.generator.stop()
     if dist.is_initialized():
         dist.destroy_process_group()
