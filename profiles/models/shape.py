@@ -262,7 +262,7 @@ class ModelShape:
         """Parameters of one dense layer's MLP; of one that is ``ffn`` wide where they have unlike widths."""
         return self._mlp_params(self.ffn, self.mlp_bias)
 
-    @property
+    @cached_property
     def dense_params(self) -> int:
         """Parameters of all dense layers' MLPs."""
         a_column = self._mlp_params(self.ffn + 1, self.mlp_bias) - self.dense_mlp_params
