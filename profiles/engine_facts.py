@@ -227,6 +227,7 @@ class TrainingEngine(_Engine):
     start_skew_s: float = 0.0
     neighbour_slowdown: float = 1.0
     crowded_slowdown: float = 1.0
+    neighbour_spread: float = 0.0
     stands_in: tuple[str, ...] = ()
     bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
 MEANINGS = {
     "neighbour_slowdown": "a call beside one of another rank of the host, over the same call alone",
     "crowded_slowdown": "a call among more ranks than cores, over what fair turns make of it",
+    "neighbour_spread": "standard deviation of a call beside one of another rank, over its median",
 }
+OF_INTERVAL = 2 * 1.96 * 1.2533
+"""A median's interval in standard deviations of what was timed, times the root of how often: of normal numbers."""
 FAR = 3
 """Neighbours of a rank where each of PPO's models has one."""
 
 
 def neighbour_slowdowns(rows: Sequence[Row], num_cores: int) -> dict[str, tuple[float, int]]:
-    """Ratios by constant, and the probes that each rests on; 1 where there are none.
+    """Ratios by constant, and the probes that each rests on; without one 1 and for the spread 0.
 
     Parameters
     ----------
@@ -39,10 +43,18 @@ def neighbour_slowdowns(rows: Sequence[Row], num_cores: int) -> dict[str, tuple[
     slower = max(float(np.median(beside)), 1.0) if beside else 1.0
     host = SharedHost(num_cores, slower)
     crowded = [r for times in probes if (r := _in_a_crowd(times, host)) is not None]
+    spreads = [_spread_of(row) for row in rows if int(row["neighbours"]) == 1]
     return {
         "neighbour_slowdown": (slower, len(beside)),
         "crowded_slowdown": (max(float(np.median(crowded)), 1.0) if crowded else 1.0, len(crowded)),
+        "neighbour_spread": (float(np.median(spreads)) if spreads else 0.0, len(beside)),
     }
+
+
+def _spread_of(row: Row) -> float:
+    """Standard deviation of what was timed over its median, by the interval of that; outliers hardly count."""
+    width_s = float(row["high_s"]) - float(row["low_s"])
+    return width_s / OF_INTERVAL * math.sqrt(row["repeats"]) / float(row["latency_s"])
 
 
 def _by_probe(rows: Sequence[Row]) -> list[Times]:

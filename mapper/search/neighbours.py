@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from mapper.search.place import build_plan
 from simulator.play.host_contention import shared_host
-from simulator.play.simulate import price_calls, scheduled
+from simulator.play.schedule import scheduled
+from simulator.play.simulate import price_calls
 
 if TYPE_CHECKING:
     from mapper.model.instance import Instance

@@ -13,7 +13,8 @@ from simulator.cost.pricing import controller_cost, is_controller, role_costs
 from simulator.cost.role_layouts import RoleLayouts
 from simulator.feasibility import check_plan, layouts_of, pool_memory
 from simulator.plan.layouts import GenerationLayouts, Layouts
-from simulator.play.simulate import scheduled, simulate
+from simulator.play.schedule import scheduled
+from simulator.play.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

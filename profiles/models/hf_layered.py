@@ -144,21 +144,27 @@ class Llama4(Config):
         return MoeShape(self.num_local_experts, self.num_experts_per_tok, ffn, ffn, False, False, layers)
 
 
-class _Part(BaseModel):
+class _Left(BaseModel):
     """What a search left of one half of a block."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
     no_op: bool = False
     replace_with_linear: bool = False
+
+
+class _Attention(_Left):
     n_heads_in_group: Size | None = None
+
+
+class _Mlp(_Left):
     ffn_mult: Annotated[float, Field(gt=0.0, le=1e3)] | None = None
     intermediate_size: Size | None = None
 
 
 class _Block(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-    attention: _Part
-    ffn: _Part
+    attention: _Attention
+    ffn: _Mlp
 
 
 class LlamaNemotron(Llama):
@@ -191,7 +197,7 @@ class LlamaNemotron(Llama):
             ffn_beyond=sum(widths) - len(widths) * mean,
         )
 
-    def _width(self, ffn: _Part) -> int:
+    def _width(self, ffn: _Mlp) -> int:
         if ffn.intermediate_size is not None:
             return ffn.intermediate_size
         if ffn.ffn_mult is None:

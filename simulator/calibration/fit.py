@@ -12,7 +12,8 @@ from simulator.calibration.factors import Belief, calibrated, calibration_of
 from simulator.calibration.posterior import WHOLE, Observation, Posterior, fit_to
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.host_contention import shared_host
-from simulator.play.simulate import price_calls, scheduled
+from simulator.play.schedule import beside_others, scheduled
+from simulator.play.simulate import price_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -184,12 +185,14 @@ def together_s(plan: Plan, facts: Facts, seconds: Mapping[str, float], keys: Seq
 
 
 def planned_s(plan: Plan, facts: Facts) -> dict[str, float]:
-    """Seconds of every call of a plan, and of ``WHOLE`` the iteration, as ``simulate`` has them."""
+    """Seconds of every call of a plan on average, and of ``WHOLE`` the iteration, as ``simulate`` has it."""
     return played_s(plan, facts, {key: float(cost.time.s) for key, cost in price_calls(plan, facts).items()})
 
 
 def played_s(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> dict[str, float]:
-    """Seconds of every call among the calls that it meets, given those alone, and of ``WHOLE`` the iteration."""
-    records = scheduled(plan, facts, alone_s)
-    calls = {call.key: r.end_s - r.start_s for call, r in zip(facts.dataflow.calls, records, strict=True)}
-    return calls | {WHOLE: max(record.end_s for record in records)}
+    """Seconds of every call among the calls that it meets, given those alone, and of ``WHOLE`` the iteration.
+
+    Those of calls are what their times are on average, whether others wait for the slowest of them or not.
+    """
+    whole_s = max(record.end_s for record in scheduled(plan, facts, alone_s))
+    return {**beside_others(plan, facts, alone_s), WHOLE: whole_s}

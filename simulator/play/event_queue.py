@@ -63,10 +63,10 @@ def run_events(tasks: Sequence[Task]) -> tuple[Scheduled, ...]:
     tuple[Scheduled, ...]
         One record each, in the same order.
     """
-    waits_for = [_waits_for(tasks, i) for i in range(len(tasks))]
-    open_inputs = [len(w) for w in waits_for]
+    waited = [waits_for(tasks, i) for i in range(len(tasks))]
+    open_inputs = [len(inputs) for inputs in waited]
     followers: list[list[int]] = [[] for _ in tasks]
-    for i, inputs in enumerate(waits_for):
+    for i, inputs in enumerate(waited):
         for j in inputs:
             followers[j].append(i)
     done: list[Scheduled | None] = [None] * len(tasks)
@@ -90,6 +90,27 @@ def run_events(tasks: Sequence[Task]) -> tuple[Scheduled, ...]:
     return tuple(record for record in done if record is not None)
 
 
+def waits_for(tasks: Sequence[Task], i: int) -> tuple[int, ...]:
+    """What a task waits for.
+
+    Parameters
+    ----------
+    tasks
+        In call order.
+    i
+        Position of the task.
+
+    Returns
+    -------
+    tuple[int, ...]
+        Positions of its inputs, and of the task before it on each of its resources.
+    """
+    before: list[int] = []
+    for resource in tasks[i].resources:
+        before += [j for j in range(i) if resource in tasks[j].resources][-1:]
+    return tuple(dict.fromkeys((*tasks[i].inputs, *before)))
+
+
 def critical_path(records: Sequence[Scheduled]) -> tuple[int, ...]:
     """Positions of the tasks that hold the end of the iteration, first to last; their durations add up to it.
 
@@ -109,11 +130,3 @@ def critical_path(records: Sequence[Scheduled]) -> tuple[int, ...]:
         path.append(at)
         at = records[at].waited_for
     return tuple(reversed(path))
-
-
-def _waits_for(tasks: Sequence[Task], i: int) -> tuple[int, ...]:
-    """Inputs of task ``i`` plus the task before it on each of its resources."""
-    before: list[int] = []
-    for resource in tasks[i].resources:
-        before += [j for j in range(i) if resource in tasks[j].resources][-1:]
-    return tuple(dict.fromkeys((*tasks[i].inputs, *before)))

@@ -37,12 +37,15 @@ class SharedHost:
         What each rank beyond the first adds before a call, also one of another pool: one more process on the host.
     crowded_slowdown
         What a call that has been among more ranks than cores takes beyond fair turns, all of it; at least 1.
+    spread
+        Standard deviation of a call's seconds from one iteration to the next, relative (``stragglers``).
     """
 
     num_cores: int
     neighbour_slowdown: float
     further_rank_s: float = 0.0
     crowded_slowdown: float = 1.0
+    spread: float = 0.0
 
     def stretch(self, ranks: int) -> float:
         """How much longer a call takes while ``ranks`` ranks compute."""
@@ -67,7 +70,7 @@ def shared_host(facts: Facts) -> SharedHost | None:
         return None
     engine = facts.training
     slower, crowded = max(engine.neighbour_slowdown, 1.0), max(engine.crowded_slowdown, 1.0)
-    return SharedHost(facts.device.spec.gpus_per_node, slower, engine.dispatch_rank_s, crowded)
+    return SharedHost(facts.device.spec.gpus_per_node, slower, engine.dispatch_rank_s, crowded, engine.neighbour_spread)
 
 
 def stretched(

@@ -10,12 +10,12 @@ from profiles.records import Priced
 from simulator.cost.pricing import controller_cost, is_controller, role_costs
 from simulator.feasibility import layouts_of, require_feasible
 from simulator.full_length import peak_memory
-from simulator.plan.dataflow import CONTROLLER, STAGES, Dataflow, overlapped_calls
+from simulator.plan.dataflow import STAGES
 from simulator.plan.timeline import MOST_S, Span, Timeline
-from simulator.play.event_queue import Scheduled, Task, critical_path, run_events
-from simulator.play.host_contention import settle, shared_host
+from simulator.play.event_queue import critical_path
 from simulator.play.left_open import left_open
 from simulator.play.other_releases import other_releases
+from simulator.play.schedule import pools_of, runs_on, scheduled
 from simulator.uncertainty import by_rule_share, cluster_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from simulator.cost.call_cost import Cost
     from simulator.facts import Facts
-    from simulator.plan.dataflow import Call
+    from simulator.plan.dataflow import Call, Dataflow
     from simulator.plan.plan import Plan
+    from simulator.play.event_queue import Scheduled
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,51 +93,6 @@ def price_calls(plan: Plan, facts: Facts) -> dict[str, PricedCall]:
     return out
 
 
-def play(
-    flow: Dataflow,
-    durations: Mapping[str, float],
-    pool_of: Mapping[str, str],
-    generation_pool: str | None = None,
-    overlapped: bool = False,
-    in_flight: bool = False,
-) -> tuple[Scheduled, ...]:
-    """Run the calls of a dataflow on the pools of their roles.
-
-    With a generation pool the actor generates there and the weight transfer occupies both ends. ``overlapped`` is the
-    steady state of a schedule that trains on samples of an earlier iteration: nothing waits for this iteration's
-    generation, everything for the transfer that opens the iteration, and the next transfer waits for the slower side.
-    So the period is the transfer plus the longer of generation and the rest. With ``in_flight`` updates generation goes
-    on beside the transfer, and the period is the longer of generation and of transfer and rest.
-
-    Parameters
-    ----------
-    flow
-        The calls and what they wait for.
-    durations
-        Seconds by call key.
-    pool_of
-        Pool of each role, and of the controller.
-    generation_pool
-        Where the actor generates, if not on its own pool.
-    overlapped
-        Whether generation is one iteration ahead.
-    in_flight
-        Whether weights arrive while engines generate.
-
-    Returns
-    -------
-    tuple[Scheduled, ...]
-        One record per call, in call order.
-    """
-    index = {call.key: i for i, call in enumerate(flow.calls)}
-    tasks = []
-    for call in overlapped_calls(flow.calls, overlapped, in_flight):
-        own = generation_pool if generation_pool and call.kind == "generate" else pool_of[call.role]
-        also = generation_pool if call.kind == "transition" and not in_flight else None
-        tasks.append(Task(call.key, own, durations[call.key], tuple(index[key] for key in call.inputs), also))
-    return run_events(tasks)
-
-
 # Long by what a timeline says: a line for each.
 def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) -> Timeline:
     """Play the priced calls and collect spans, stage times along the critical path, memory and provenance.
@@ -161,7 +117,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         The iteration would take longer than any number of a file may say.
     """
     flow = facts.dataflow
-    pools, engine = _pools_of(plan)
+    pools, engine = pools_of(plan)
     alone_s = _seconds(calls)
     records = scheduled(plan, facts, alone_s)
     longest_s = _end_s(records)
@@ -177,7 +133,7 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
         source="simulated",
         iteration_s=longest_s,
         stages=stages,
-        spans=_spans(flow, records, calls, path, lambda call: _runs_on(call, pools, engine)),
+        spans=_spans(flow, records, calls, path, lambda call: runs_on(call, pools, engine)),
         memory={pool.name: peak_memory(plan, pool, facts) for pool in plan.pools},
         basis=basis.share(),
         tokens=facts.workload.tokens,
@@ -197,52 +153,12 @@ def build_timeline(plan: Plan, facts: Facts, calls: Mapping[str, PricedCall]) ->
     )
 
 
-def scheduled(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> tuple[Scheduled, ...]:
-    """When each call of a plan runs, given the seconds that it takes by itself.
-
-    Calls are longer beside others where ranks share a host's cores.
-
-    Parameters
-    ----------
-    plan
-        What runs where.
-    facts
-        What is known of job, device and engines.
-    alone_s
-        Seconds by call key.
-
-    Returns
-    -------
-    tuple[Scheduled, ...]
-        One record per call, in call order.
-    """
-    pools, engine = _pools_of(plan)
-    host = shared_host(facts)
-
-    def played(durations: Mapping[str, float]) -> tuple[Scheduled, ...]:
-        return play(facts.dataflow, durations, pools, engine, plan.schedule != "sync", plan.in_flight_updates)
-
-    if host is None or plan.num_gpus < 2:
-        return played(alone_s)
-    sizes = {pool.name: pool.num_gpus for pool in plan.pools}
-    calls = facts.dataflow.calls
-    ranks = {call.key: 0 if is_controller(call) else sizes[_runs_on(call, pools, engine)] for call in calls}
-    in_order = {call.key: alone_s[call.key] for call in calls}
-    return played(settle(host, in_order, ranks, played, plan.num_gpus))
-
-
 def _seconds(calls: Mapping[str, PricedCall]) -> dict[str, float]:
     return {key: float(call.time.s) for key, call in calls.items()}
 
 
 def _end_s(records: Sequence[Scheduled]) -> float:
     return max(record.end_s for record in records)
-
-
-def _pools_of(plan: Plan) -> tuple[dict[str, str], str | None]:
-    """The pool of each role and of the controller, and that of the engines where it is a dedicated one."""
-    pools = {entry.role: entry.pool for entry in plan.roles} | {CONTROLLER: CONTROLLER}
-    return pools, next((entry.generation_pool for entry in plan.roles if entry.separate_generation), None)
 
 
 def _spans(
@@ -268,10 +184,6 @@ def _spans(
         )
         for i, (call, record) in enumerate(zip(flow.calls, records, strict=True))
     )
-
-
-def _runs_on(call: Call, pools: Mapping[str, str], engine: str | None) -> str:
-    return engine if engine and call.kind == "generate" else pools[call.role]
 
 
 def _scalar(cost: Cost) -> PricedCall:

@@ -17,7 +17,8 @@ from simulator.cost.role_memory import role_memory
 from simulator.plan.dataflow import CONTROLLER
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import Plan, Pool, RolePlan, placement_name
-from simulator.play.simulate import play, simulate
+from simulator.play.schedule import play
+from simulator.play.simulate import simulate
 from simulator.systems.group import Group, best_group, engine_rows
 from simulator.systems.system import SYSTEMS, ParallelDegrees, System
 

@@ -18,7 +18,7 @@ from executor.recovery.scale_down import scale_down
 from executor.run import run
 from profiles.errors import InfeasibleError
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
-from simulator.play.simulate import play
+from simulator.play.schedule import play
 from tests.executor.families import alive, family_of
 from tests.executor.plans import ROLES, TINY, colocated, config, job, plan
 from tests.executor.workers import meetings

@@ -10,7 +10,7 @@ from mapper.model.makespan import makespan
 from profiles.errors import InputError
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
-from simulator.play.simulate import play
+from simulator.play.schedule import play
 from tests.builders import TOY, make_facts, make_plan, toy_instance, with_engine_pool
 
 OWN = (

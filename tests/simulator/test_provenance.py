@@ -49,7 +49,8 @@ NO_PART_OF_A_PRICE = {
     "dispatch_local_iteration_s",
     "dispatch_rank_s",
     "neighbour_slowdown",
-    "crowded_slowdown",  # put in place of others for one machine
+    "crowded_slowdown",
+    "neighbour_spread",  # put in place of others for one machine
 }
 """Constants that decide what runs, not how long it takes; they may move a price."""
 

@@ -9,7 +9,7 @@ from executor.run import run
 from executor.run_settings import hyperparameters
 from profiles.errors import InputError
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
-from simulator.play.simulate import play
+from simulator.play.schedule import play
 from tests.executor.plans import ROLES, colocated, config, generating_apart, job, learned, metrics
 from tests.executor.workers import meetings
 

@@ -27,11 +27,14 @@ def test_calls_are_timed_alone_and_beside_ranks_of_other_pools(crowded):
     wanted = {(call, n) for n in neighbours_of(crowded=crowded) for call in calls_with(n)}
     assert {(key["call"], key["neighbours"]) for key, _ in found} == wanted and len(found) == len(wanted)
     assert all(summary.median_s > 0 and summary.repeats <= 3 * ROUNDS for _, _, summary in measured)
-    rows = [{**key, "latency_s": summary.median_s} for key, summary in found]
+    rows = [
+        {**key, "latency_s": s.median_s, "low_s": s.low_s, "high_s": s.high_s, "repeats": s.repeats} for key, s in found
+    ]
     ratios = neighbour_slowdowns(rows, 2)
     assert {name: probes for name, (_, probes) in ratios.items()} == {
         "neighbour_slowdown": 1,
         "crowded_slowdown": int(crowded),
+        "neighbour_spread": 1,
     }
     together = [(key["call"], key["ranks"]) for table, key, _ in measured if table == "parallel_step"]
     assert together == [(call, 2) for call in TOGETHER]

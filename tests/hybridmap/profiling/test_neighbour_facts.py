@@ -1,8 +1,10 @@
 """Protects what rows say of ranks that share a host: how much one neighbour slows a call, and a crowd."""
 
+import numpy as np
 import pytest
 
 from executor.profiling.engine_step import Probe
+from executor.profiling.statistics import summarise
 from hybridmap.profiling.neighbour_facts import FAR, neighbour_slowdowns
 from profiles.models.probe_models import tiny_config
 
@@ -10,7 +12,8 @@ PROBE = Probe(tiny_config(layers=2, hidden=32), 32, 4, 3, 16, 2)
 
 
 def row(call: str, neighbours: int, latency_s: float, samples: int = 32) -> dict[str, object]:
-    return {**PROBE.key("fp32", call), "samples": samples, "neighbours": neighbours, "latency_s": latency_s}
+    timed = {"latency_s": latency_s, "low_s": 0.9 * latency_s, "high_s": 1.1 * latency_s, "repeats": 40}
+    return {**PROBE.key("fp32", call), "samples": samples, "neighbours": neighbours, **timed}
 
 
 def test_the_slowdown_is_that_of_a_probes_calls_together() -> None:
@@ -23,7 +26,20 @@ def test_the_slowdown_is_that_of_a_probes_calls_together() -> None:
     assert neighbour_slowdowns([*rows, half], 2)["neighbour_slowdown"] == (pytest.approx(1.3), 1), (
         "its other half failed"
     )
-    assert set(neighbour_slowdowns([], 2).values()) == {(1.0, 0)}
+    assert set(neighbour_slowdowns([], 2).values()) == {(1.0, 0), (0.0, 0)}
+
+
+def test_the_spread_of_a_call_is_what_the_interval_of_its_median_says() -> None:
+    """Normal times of a standard deviation of a tenth, forty a row; calls alone do not count."""
+    drawn = np.random.default_rng(0)
+    rows = []
+    for i in range(50):
+        found = summarise(drawn.normal(1.0, 0.1, 40))
+        timed = {"latency_s": found.median_s, "low_s": found.low_s, "high_s": found.high_s, "repeats": found.repeats}
+        rows.append({**row("update_actor", 1, 1.0, samples=i), **timed})
+    alone = [row("update_actor", 0, 1.0, samples=i) for i in range(50)]
+    spread, probes = neighbour_slowdowns([*rows, *alone], 2)["neighbour_spread"]
+    assert (spread, probes) == (pytest.approx(0.1, rel=0.1), 50)
 
 
 @pytest.mark.parametrize(("measured_s", "ratio"), [(2.5, 1.0), (3.0, 1.2), (2.0, 1.0)])

@@ -5,7 +5,7 @@ import numpy as np
 from mapper.model.makespan import makespan
 from mapper.problem import ColocationGroup
 from simulator.plan.dataflow import CONTROLLER
-from simulator.play.simulate import play
+from simulator.play.schedule import play
 from tests.builders import TOY, toy_instance
 from tests.mapper.exhaustive import waiting_ticks
 

@@ -15,7 +15,7 @@ from mapper.model.rules import RULES
 from mapper.model.variables import make_variables
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.dataflow import CONTROLLER
-from simulator.play.simulate import play
+from simulator.play.schedule import play
 from tests.builders import on_toy, toy_instance
 from tests.draws import draws
 

@@ -20,7 +20,8 @@ from mapper.search.find_plan import find_plan
 from mapper.search.place import build_plan
 from mapper.search.replay import play_plans
 from simulator.plan.dataflow import CONTROLLER
-from simulator.play.simulate import scheduled, simulate
+from simulator.play.schedule import scheduled
+from simulator.play.simulate import simulate
 from tests.builders import TINY, make_facts, workload
 from tests.draws import draws
 

@@ -38,7 +38,7 @@ MLA = MlaShape(q_lora_rank=7, kv_lora_rank=5, qk_nope_head_dim=2, qk_rope_head_d
 def test_dense_counts() -> None:
     assert (DENSE.q_width, DENSE.kv_width, DENSE.o_width) == (12, 6, 12)
     assert DENSE.attention_params == 8 * 12 + 2 * 8 * 6 + 12 * 8
-    assert DENSE.dense_mlp_params == 3 * 8 * 20
+    assert DENSE.dense_params == 3 * (3 * 8 * 20)
     assert DENSE.norm_params_per_layer == 2 * 8
     assert DENSE.embedding_params == DENSE.head_params == 800
     assert DENSE.num_params == 800 + 3 * (288 + 480 + 16) + 8 + 800
@@ -76,7 +76,7 @@ def test_options_change_each_layer_by(change: dict[str, object], per_layer: int)
 
 
 def test_ungated_mlp_with_bias_has_two_bias_vectors() -> None:
-    assert replace(DENSE, gated_mlp=False, mlp_bias=True).dense_mlp_params == 2 * 8 * 20 + 20 + 8
+    assert replace(DENSE, gated_mlp=False, mlp_bias=True).dense_params == 3 * (2 * 8 * 20 + 20 + 8)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -15,7 +15,7 @@ from simulator.calibration.factors import (
     prior,
     uncalibrated,
 )
-from simulator.calibration.fit import Case, Prices, fit
+from simulator.calibration.fit import Case, Prices, fit, planned_s
 from simulator.calibration.posterior import SINGLE_STEP_ERROR, WHOLE, Observation, fit_to
 from simulator.play.left_open import PLAN_ERROR
 from simulator.play.simulate import simulate
@@ -60,11 +60,11 @@ def test_calls_that_were_timed_together_take_turns_in_a_pool_and_run_at_once_in_
 def test_calls_that_slowed_each_other_down_teach_no_slower_prices():
     """Two pools on one host: what a call measures has its neighbour in it, and so has its price."""
     facts = make_facts("ppo", TINY, work=workload(32, 128, 128))
-    training = replace(facts.training, neighbour_slowdown=1.3)
+    training = replace(facts.training, neighbour_slowdown=1.3, neighbour_spread=0.1)
     host = replace(facts, device=replace(facts.device, spec=replace(facts.device.spec, kind="cpu")), training=training)
     plan = make_plan(host, (("actor", "reference"), ("critic", "reward")), (1, 1))
-    spans = simulate(plan, host).spans
-    seen = [Observation(0, (s.call,), s.duration_s, NOISE) for s in spans if s.role != "controller" and s.duration_s]
+    calls = [call.key for call in host.dataflow.calls if call.role != "controller"]
+    seen = [Observation(0, (key,), s, NOISE) for key, s in planned_s(plan, host).items() if key in calls and s]
     belief, _ = fit([Case(plan, host)], seen)
     assert belief.log_factors == pytest.approx(0.0, abs=1e-6)
 

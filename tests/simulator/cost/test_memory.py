@@ -59,7 +59,7 @@ def test_bytes_per_parameter_and_the_papers_lower_bounds(model: str, fewest: flo
 
 
 def test_pipeline_stages_hold_their_layers_and_the_larger_end() -> None:
-    layer = LLAMA.attention_params + LLAMA.norm_params_per_layer + LLAMA.dense_mlp_params
+    layer = LLAMA.layer_params // LLAMA.num_layers
     for pp, layers in ((2, 16), (5, 7), (32, 1)):
         found = parameters.params_per_gpu(LLAMA, "lm", *(np.asarray([x]) for x in (1, pp, 1)))
         assert found[0] == layers * layer + LLAMA.embedding_params
@@ -248,7 +248,7 @@ def test_kv_cache_per_token() -> None:
 def test_generation_weights_and_workspace() -> None:
     layouts = GenerationLayouts(*np.asarray([[4, 1, 1], [1, 4, 1], [1, 1, 4], [64, 64, 64]]))
     found = engine_memory.generation_weight_bytes(LLAMA, layouts, 2.0)
-    layer = LLAMA.attention_params + LLAMA.norm_params_per_layer + LLAMA.dense_mlp_params
+    layer = LLAMA.layer_params // LLAMA.num_layers
     assert found.tolist() == [PARAMS * 2, PARAMS * 2 / 4, (8 * layer + LLAMA.embedding_params) * 2]
     facts = make_facts()
     more = GenerationLayouts(layouts.dp, layouts.tp, layouts.pp, layouts.max_num_seqs * 2)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.plan.dataflow import CONTROLLER, build_dataflow
 from simulator.play.event_queue import Priority, Task, critical_path, run_events
-from simulator.play.simulate import play
+from simulator.play.schedule import play
 
 PPO_ROLES = ("actor", "critic", "reference", "reward")
 PPO = {

@@ -17,7 +17,8 @@ from simulator.feasibility import layouts_of
 from simulator.plan.dataflow import CONTROLLER, STAGES, build_dataflow
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
-from simulator.play.simulate import play, price_calls, simulate
+from simulator.play.schedule import play
+from simulator.play.simulate import price_calls, simulate
 from tests.builders import TINY, make_facts, make_plan, tiny_facts, with_engine_pool, workload
 from tests.draws import draws
 from tests.paper_cost import paper_cost_s
