@@ -144,7 +144,7 @@ class Llama4(Config):
         return MoeShape(self.num_local_experts, self.num_experts_per_tok, ffn, ffn, False, False, layers)
 
 
-class _Left(BaseModel):
+class _Half(BaseModel):
     """What a search left of one half of a block."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
@@ -152,11 +152,11 @@ class _Left(BaseModel):
     replace_with_linear: bool = False
 
 
-class _Attention(_Left):
+class _Attention(_Half):
     n_heads_in_group: Size | None = None
 
 
-class _Mlp(_Left):
+class _Mlp(_Half):
     ffn_mult: Annotated[float, Field(gt=0.0, le=1e3)] | None = None
     intermediate_size: Size | None = None
 

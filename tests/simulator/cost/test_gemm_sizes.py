@@ -35,7 +35,7 @@ def test_kv_heads_are_replicated_when_ranks_outnumber_them() -> None:
 @pytest.mark.parametrize("gated", [True, False])
 def test_mlp_gemms_hold_every_weight(gated: bool) -> None:
     shape = replace(LLAMA, gated_mlp=gated)
-    assert weights(mlp_gemms(shape, np.asarray([float(shape.ffn)]))) == shape.dense_mlp_params
+    assert shape.num_layers * weights(mlp_gemms(shape, np.asarray([float(shape.ffn)]))) == shape.dense_params
 
 
 @pytest.mark.parametrize("model", ["google/gemma-4-31B", "nvidia/MiniMax-M3-NVFP4", "Qwen/Qwen3-8B"])
