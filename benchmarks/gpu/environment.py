@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
 MISSING = 2
 """Exit status where nothing can be done."""
@@ -44,7 +45,7 @@ def check(options: argparse.Namespace) -> int:
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
         "cores": os.cpu_count(),
-        "packages": {name: _version(name) for name in (*NEEDED.values(), *OPTIONAL.values())},
+        "packages": _versions({**NEEDED, **OPTIONAL}),
         "absent": absent(OPTIONAL),
         "device": options.device,
         "num_devices": count,
@@ -64,11 +65,11 @@ def absent(names: dict[str, str]) -> list[str]:
     return [package for module, package in names.items() if importlib.util.find_spec(module) is None]
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def _versions(packages: Mapping[str, str]) -> dict[str, str | None]:
+    """Version of each package, by whichever distribution brings its module: vLLM for CPUs has a name of its own."""
+    brought = importlib.metadata.packages_distributions()
+    found = {name: sorted(brought.get(module, ())) for module, name in packages.items()}
+    return {name: importlib.metadata.version(by[0]) if by else None for name, by in found.items()}
 
 
 def _gpus(count: int) -> list[dict[str, Any]]:

@@ -155,14 +155,21 @@ def prompts_of(options: argparse.Namespace) -> Path:
 
 
 def hybridmap(*arguments: object) -> dict[str, Any]:
-    """The answer of a command in a process of its own, or ``error``: the end of what it said."""
+    """The answer of a command in a process of its own, or ``error``: its message, or the end of what it said."""
     command = [sys.executable, "-m", "hybridmap", *map(str, arguments), "--json"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        return {"error": f"exit {done.returncode}: {(done.stderr + done.stdout).strip()[-2000:]}"}
+        return {"error": f"exit {done.returncode}: {_message(done)[-2000:]}"}
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    try:
+        return str(json.loads(done.stdout)["error"]).strip()
+    except (ValueError, KeyError, TypeError):
+        return (done.stderr + done.stdout).strip()
 
 
 def read(options: argparse.Namespace, name: str) -> Any:

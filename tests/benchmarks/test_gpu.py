@@ -84,6 +84,19 @@ def test_a_step_that_fails_leaves_the_others_and_is_on_record(
     assert "| fsdp2, vllm on h100-80gb-sxm | unhandled system error |" in page
 
 
+def test_a_command_that_fails_is_on_record_by_its_message(tmp_path: Path) -> None:
+    """With ``--json`` it says so in a document, whose last line is a brace."""
+    found = measure.hybridmap("plan", tmp_path / "none.yaml")["error"]
+    assert found.startswith("exit 2: ") and "none.yaml" in found.splitlines()[-1]
+
+
+def test_packages_have_the_version_of_whatever_brings_them(given: list[str], tmp_path: Path) -> None:
+    """vLLM for CPUs has a name of its own."""
+    assert command.main([*given, "environment"]) == 0
+    found = json.loads((tmp_path / "node" / "environment.json").read_text())
+    assert all((found["packages"][name] is None) == (name in found["absent"]) for name in environment.OPTIONAL.values())
+
+
 def test_four_placements_on_any_node_that_has_room() -> None:
     for count in (2, 4, 8, 16):
         found = measure.placements_on(count)

@@ -6,6 +6,8 @@ import os
 
 import torch
 
+from profiles.errors import NotYetError
+
 CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
 
@@ -18,6 +20,20 @@ def prepare_environment() -> None:
     from torch._dynamo import config
 
     config.disable = True
+
+
+def require_kernels(head_dim: int) -> None:
+    """``NotYetError`` for heads that vLLM's attention on CPUs has no kernel for: its first batch fails on them."""
+    if torch.cuda.is_available():
+        return
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    able = CPUAttentionBackend.get_supported_head_sizes()
+    if head_dim not in able:
+        raise NotYetError(
+            f"heads of {head_dim} cannot run on vLLM without a GPU, which has kernels for {', '.join(map(str, able))}; "
+            "generate with torch-native (run.engines)"
+        )
 
 
 def patch_vllm() -> None:

@@ -19,7 +19,7 @@ from executor.engines.vllm.adapters import (
     occupy_slot,
     scale_slot,
 )
-from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment
+from executor.engines.vllm.cpu_setup import pack_experts, patch_vllm, prepare_environment, require_kernels
 from executor.engines.vllm.cuda_setup import CUDA_ENVIRONMENT, cuda_settings
 from executor.engines.vllm.drafts import DraftCounter, draft_architecture, draft_settings, load_draft
 from executor.engines.vllm.memory import EmptiedStorages, SleepingEngine
@@ -94,6 +94,7 @@ class VllmEngine:
         prepare_environment()
         from vllm import LLM
 
+        require_kernels(self.arch.head_dim)
         patch_vllm()
         from executor.engines.vllm.groups import ranks_in_order
 

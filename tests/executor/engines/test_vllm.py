@@ -13,8 +13,10 @@ from tensordict import TensorDict
 from benchmarks.rank_pool import run_on_ranks
 from executor.engines.model_spec import DraftSpec, ModelSpec, OptimizerConfig
 from executor.engines.spec import EngineSpec
+from executor.engines.vllm.cpu_setup import require_kernels
 from executor.records import Drafted, Identity
 from executor.rl.sampling import Sampling
+from profiles.errors import NotYetError
 from simulator.plan.groups import Degrees
 from tests.executor.plans import TINY
 
@@ -138,6 +140,12 @@ def seen(files):
 @pytest.fixture(scope="module")
 def drafted(seen, files):
     return run_on_ranks(1, drafting, *files)[0]
+
+
+def test_heads_that_a_cpu_has_no_kernel_for_are_refused():
+    require_kernels(32)
+    with pytest.raises(NotYetError, match="heads of 16 cannot run on vLLM without a GPU, which has kernels for 32, 64"):
+        require_kernels(16)
 
 
 def test_memory_is_given_back_between_stages(seen):
