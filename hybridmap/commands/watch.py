@@ -116,9 +116,9 @@ def _better(log: "RunLog", ran: "Ran") -> "Switch | None":
     from hybridmap.calibration.deviation import Switch, facts_by
     from hybridmap.calibration.learn import learn
     from hybridmap.exports.targets import planned
+    from hybridmap.text.plan import interval_s
     from mapper.search.find_plan import find_plan
-    from simulator.calibration.fit import planned_s
-    from simulator.calibration.posterior import WHOLE
+    from simulator.play.simulate import simulate
 
     learned = learn(log, ran.plan, ran.job.facts())
 
@@ -130,8 +130,9 @@ def _better(log: "RunLog", ran: "Ran") -> "Switch | None":
         best, job, _ = planned(ran.job, ran.target, search)
     except HybridmapError:
         return None
-    now, then = (facts_by(learned, one.facts()) for one in (ran.job, job))
-    return Switch(best.plan, planned_s(ran.plan, now)[WHOLE], planned_s(best.plan, then)[WHOLE])
+    now = simulate(ran.plan, facts_by(learned, ran.job.facts()))
+    then = simulate(best.plan, facts_by(learned, job.facts()))
+    return Switch(best.plan, now.iteration_s, then.iteration_s, interval_s(then))
 
 
 def _show(ran: "Ran", found: "Watched", switch: "Switch | None", restart_s: float) -> None:
@@ -166,9 +167,13 @@ def _advice(switch: "Switch | None", restart_s: float) -> str:
     after = switch.pays_after(restart_s)
     if math.isinf(after) or switch.then_s > 0.98 * switch.now_s:
         return f"by what the log says this plan is within 2 % of the best ({switch.then_s:,.1f} s): stay"
+    low_s, high_s = switch.between_s
+    slowly = switch.pays_after(restart_s, high_s)
+    at_worst = "may never pay" if math.isinf(slowly) else f"at the slow end after {math.ceil(slowly):,}"
+    then = f"{switch.then_s:,.1f} s ({low_s:,.1f} to {high_s:,.1f} s in 9 of 10 runs)"
     return (
-        f"by what the log says {switch.plan.placement} would take {switch.then_s:,.1f} s, "
-        f"this plan {switch.now_s:,.1f} s: a restart of {restart_s:,.0f} s pays after {math.ceil(after):,} iterations"
+        f"by what the log says {switch.plan.placement} would take {then}, this plan {switch.now_s:,.1f} s:\n"
+        f"a restart of {restart_s:,.0f} s pays after {math.ceil(after):,} iterations, {at_worst}"
     )
 
 
@@ -178,6 +183,7 @@ def _document(found: "Watched", switch: "Switch | None", restart_s: float) -> di
         after = switch.pays_after(restart_s)
         better = {
             "iteration_s": switch.then_s,
+            "interval_s": list(switch.between_s),
             "this_plan_s": switch.now_s,
             "pays_after_iterations": None if math.isinf(after) else math.ceil(after),
             "plan": switch.plan.model_dump(mode="json"),

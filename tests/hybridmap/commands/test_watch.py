@@ -1,10 +1,14 @@
 """Protects ``hybridmap watch``: a run beside its plan, what explains a difference, and when another plan pays."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from hybridmap.calibration.deviation import Switch
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
 LOG, SCRIPT = LOGS / "verl-qwen2-7b-8xh100.jsonl", LOGS / "verl-qwen2-7b-8xh100.sh"
@@ -17,6 +21,13 @@ def test_stages_are_set_beside_their_plan(run):
     assert done.stdout.startswith("step 132: 86.0 s an iteration, planned ")
     assert "responses 226 tokens, -12 % over the run; planned 227" in done.stdout
     assert "a restart of 600 s pays after" in done.stdout
+    assert "s in 9 of 10 runs), this plan 86.0 s" in " ".join(done.stdout.split())
+
+
+def test_at_the_slow_end_of_what_is_predicted_a_restart_pays_later_or_never():
+    better = Switch(None, now_s=100.0, then_s=80.0, between_s=(70.0, 95.0))
+    assert (better.pays_after(600.0), better.pays_after(600.0, 95.0)) == (30.0, 120.0)
+    assert math.isinf(replace(better, between_s=(70.0, 101.0)).pays_after(600.0, 101.0))
 
 
 def test_the_answer_as_json_says_what_explains_a_difference(run, tmp_path):
@@ -32,7 +43,11 @@ def test_the_answer_as_json_says_what_explains_a_difference(run, tmp_path):
     update = next(stage for stage in found["stages"] if stage["calls"] == ["update_actor"])
     assert update["off"] < -0.3
     assert update["because_of"] == "prices"
-    assert found["better"]["iteration_s"] <= found["better"]["this_plan_s"]
+    low_s, high_s = found["better"]["interval_s"]
+    assert (
+        low_s < found["better"]["iteration_s"] <= found["better"]["this_plan_s"]
+        and found["better"]["iteration_s"] < high_s
+    )
     reference = next(role for role in found["better"]["plan"]["roles"] if role["role"] == "reference")
     assert reference["offload"] == ["parameters"]  # as verl's FSDP has it, whose script this is
 
