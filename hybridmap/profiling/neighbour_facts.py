@@ -22,8 +22,8 @@ MEANINGS = {
     "crowded_slowdown": "a call among more ranks than cores, over what fair turns make of it",
     "neighbour_spread": "standard deviation of a call beside one of another rank, over its median",
 }
-OF_INTERVAL = 2 * 1.96 * 1.2533
-"""A median's interval in standard deviations of what was timed, times the root of how often: of normal numbers."""
+OF_INTERVAL = 2 * 1.96 * math.sqrt(math.pi / 2)
+"""A median's 95 % interval in standard deviations of what was timed, times the root of how often: of normal numbers."""
 FAR = 3
 """Neighbours of a rank where each of PPO's models has one."""
 

@@ -12,7 +12,7 @@ from simulator.calibration.factors import Belief, calibrated, calibration_of
 from simulator.calibration.posterior import WHOLE, Observation, Posterior, fit_to
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.host_contention import shared_host
-from simulator.play.schedule import beside_others, scheduled
+from simulator.play.schedule import beside_others, in_company
 from simulator.play.simulate import price_calls
 
 if TYPE_CHECKING:
@@ -194,5 +194,5 @@ def played_s(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> dict[str
 
     Those of calls are what their times are on average, whether others wait for the slowest of them or not.
     """
-    whole_s = max(record.end_s for record in scheduled(plan, facts, alone_s))
-    return {**beside_others(plan, facts, alone_s), WHOLE: whole_s}
+    calls = beside_others(plan, facts, alone_s)
+    return {**calls, WHOLE: max(record.end_s for record in in_company(plan, facts, calls))}

@@ -78,7 +78,27 @@ def scheduled(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> tuple[S
     tuple[Scheduled, ...]
         One record per call, in call order.
     """
-    tasks, host = _tasks_of(plan, facts, beside_others(plan, facts, alone_s)), shared_host(facts)
+    return in_company(plan, facts, beside_others(plan, facts, alone_s))
+
+
+def in_company(plan: Plan, facts: Facts, durations: Mapping[str, float]) -> tuple[Scheduled, ...]:
+    """When each call of a plan runs, given the seconds that it takes among the calls that it meets.
+
+    Parameters
+    ----------
+    plan
+        What runs where.
+    facts
+        What is known of job, device and engines.
+    durations
+        Seconds by call key, on average.
+
+    Returns
+    -------
+    tuple[Scheduled, ...]
+        One record per call, in call order.
+    """
+    tasks, host = _tasks_of(plan, facts, durations), shared_host(facts)
     if host is not None:
         ranks = _ranks(plan, facts)
         tasks = with_stragglers(tasks, [host.spread if ranks[task.name] else 0.0 for task in tasks])

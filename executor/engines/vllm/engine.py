@@ -94,7 +94,8 @@ class VllmEngine:
         prepare_environment()
         from vllm import LLM
 
-        require_kernels(self.arch.head_dim)
+        for arch in filter(None, (self.arch, self._draft_arch)):
+            require_kernels(arch.head_dim)
         patch_vllm()
         from executor.engines.vllm.groups import ranks_in_order
 
