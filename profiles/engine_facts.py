@@ -222,6 +222,7 @@ class TrainingEngine(_Engine):
     dispatch_local_s: float = 0.0
     dispatch_iteration_s: float = 0.0
     dispatch_local_iteration_s: float = 0.0
+    dispatch_iteration_s_per_sample: float = 0.0
     dispatch_rank_s: float = 0.0
     dispatch_pool_rank_s: float = 0.0
     start_skew_s: float = 0.0

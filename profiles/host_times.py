@@ -46,6 +46,7 @@ BEFORE_CALLS = (
     "dispatch_local_s",
     "dispatch_iteration_s",
     "dispatch_local_iteration_s",
+    "dispatch_iteration_s_per_sample",
     "dispatch_rank_s",
     "dispatch_pool_rank_s",
 )

@@ -242,7 +242,7 @@ class Profiler:
     def _dispatch(self) -> None:
         from executor.profiling.dispatch import ROWS, dispatch_keys, measure_dispatch
 
-        samples, iterations = ((128,), 10) if self.request.quick else ((32, 256), 30)
+        samples, iterations = (32, 256), 10 if self.request.quick else 30
         shared = self.request.has_neighbours
         for key in dispatch_keys(self.request.launchers, samples, cores_are_shared=shared):
             known = all(self.journal.has(ROWS, {**key, "part": part}) for part in PARTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from executor.rl.text import Messages, TextCodec
 from profiles.errors import FileFormatError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from executor.rl.data_section import DataSection, ValidationSection
 
@@ -76,25 +77,21 @@ class PromptSource:
         return self._rows(self._drawn(number), number * self.num_prompts)
 
     def _rows(self, drawn: list[Example], first_group: int) -> TensorDict:
-        examples = [example for example in drawn for _ in range(self.samples)]
-        prompts = [self._encoded(example.prompt) for example in examples]
-        answers = [self.codec.encode(example.answer) for example in examples]
+        prompts = [self._encoded(example.prompt) for example in drawn]
+        answers = [self.codec.encode(example.answer) for example in drawn]
         tokens, mask = left_padded(prompts, self.length)
         texts = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
         text, text_mask = right_padded(texts, max(map(len, texts)), 0)
-        uid = torch.arange(len(examples)) + first_group * self.samples
-        return TensorDict(
-            {
-                "uid": uid,
-                "group": uid // self.samples,
-                "prompts": tokens,
-                "prompt_mask": mask,
-                "answers": right_padded(answers, max(map(len, answers)) or 1, -1)[0],
-                "pretrain_tokens": text,
-                "pretrain_mask": text_mask,
-            },
-            batch_size=[len(examples)],
-        )
+        of_prompts = {
+            "prompts": tokens,
+            "prompt_mask": mask,
+            "answers": right_padded(answers, max(map(len, answers)) or 1, -1)[0],
+            "pretrain_tokens": text,
+            "pretrain_mask": text_mask,
+        }
+        columns = {name: rows.repeat_interleave(self.samples, 0) for name, rows in of_prompts.items()}
+        uid = torch.arange(len(drawn) * self.samples) + first_group * self.samples
+        return TensorDict({"uid": uid, "group": uid // self.samples, **columns}, batch_size=[len(uid)])
 
     def _encoded(self, prompt: str | Messages) -> list[int]:
         if isinstance(prompt, str) and not self.section.chat_template:
@@ -133,27 +130,29 @@ def held_out(data: DataSection, section: ValidationSection, length: int, seed: i
     return PromptSource(given, num, section.samples, length, seed if from_file else seed + HELD_OUT_SEED)
 
 
-def left_padded(rows: list[list[int]], length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def left_padded(rows: Sequence[Sequence[int]], length: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens ``[B, length]`` padded on the left, and their mask; ``InputError`` for a prompt that is longer."""
     longest = max(map(len, rows))
     if longest > length:
         raise InputError(f"a prompt has {longest} tokens, workload.prompt_length is {length}")
-    tokens = torch.zeros(len(rows), length, dtype=torch.int64)
-    mask = torch.zeros(len(rows), length, dtype=torch.bool)
-    for i, row in enumerate(rows):
-        tokens[i, length - len(row) :] = torch.tensor(row)
-        mask[i, length - len(row) :] = True
-    return tokens, mask
+    starts = length - _lengths(rows)
+    return _placed(rows, np.arange(length) >= starts[:, None], 0)
 
 
-def right_padded(rows: list[list[int]], length: int, filler: int) -> tuple[torch.Tensor, torch.Tensor]:
+def right_padded(rows: Sequence[Sequence[int]], length: int, filler: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens ``[B, length]`` padded on the right with ``filler``, and their mask."""
-    tokens = torch.full((len(rows), length), filler, dtype=torch.int64)
-    mask = torch.zeros(len(rows), length, dtype=torch.bool)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = torch.tensor(row, dtype=torch.int64)
-        mask[i, : len(row)] = True
-    return tokens, mask
+    return _placed(rows, np.arange(length) < _lengths(rows)[:, None], filler)
+
+
+def _lengths(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    return np.fromiter(map(len, rows), np.int64, len(rows))
+
+
+def _placed(rows: Sequence[Sequence[int]], mask: np.ndarray, filler: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens of all rows where ``mask`` says, at once: a tensor for each row costs more than all else of a batch."""
+    tokens = np.full(mask.shape, filler, dtype=np.int64)
+    tokens[mask] = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+    return torch.from_numpy(tokens), torch.from_numpy(mask)
 
 
 def read_examples(file: Path) -> list[Example]:

@@ -2,7 +2,8 @@
 
 Seconds before a call are ``dispatch_s`` on one rank, more by ``dispatch_rank_s`` for each further rank of the host and
 by ``dispatch_pool_rank_s`` beside that for each further rank of the pool that is called. ``dispatch_iteration_s``
-comes once an iteration.
+comes once an iteration, with ``dispatch_iteration_s_per_sample``: prompts become rows, and what ran is read back.
+Between calls batches move as they are: 8 times the samples took as long (docs/log.md, 2026-11-27).
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ MEANINGS = {
     "dispatch_local_s": "the same, launcher local",
     "dispatch_iteration_s": "before the first call of an iteration and after its last, less one dispatch_s",
     "dispatch_local_iteration_s": "the same, launcher local",
+    "dispatch_iteration_s_per_sample": "beside that for each sample, either launcher",
     "dispatch_rank_s": "what a further rank of the same host adds between two calls",
     "dispatch_pool_rank_s": "what it adds beside that where its own pool is called",
 }
 
 
 def dispatch_seconds(rows: Sequence[Row]) -> dict[str, tuple[float, int]]:
-    """Seconds by constant, and the batch sizes that each rests on; those without a row are left out.
+    """Seconds by constant, and how many batch sizes each rests on (slopes: runs); those without a row are left out.
 
     Parameters
     ----------
     rows
         Of table ``dispatch``. Of ranks behind a controller those of a real engine hold, where there are any.
     """
-    out: dict[str, tuple[float, int]] = {}
+    out = _of_samples([row for row in rows if row["part"] == AROUND])
+    sample_s, _ = out.get("dispatch_iteration_s_per_sample", (0.0, 0))
     for launcher, suffix in (("ray", ""), ("local", "_local")):
         mine = _believed([row for row in rows if row["launcher"] == launcher])
         between, around = ([r for r in mine if r["part"] == part] for part in (BETWEEN, AROUND))
@@ -44,12 +47,22 @@ def dispatch_seconds(rows: Sequence[Row]) -> dict[str, tuple[float, int]]:
         if not alone[BETWEEN]:
             continue
         out[f"dispatch{suffix}_s"] = _middle(alone[BETWEEN])
-        more = [s - alone[BETWEEN][n] for n, s in alone[AROUND].items() if n in alone[BETWEEN]]
+        more = [s - alone[BETWEEN][n] - n * sample_s for n, s in alone[AROUND].items() if n in alone[BETWEEN]]
         if more:
             out[f"dispatch{suffix}_iteration_s"] = max(float(np.median(more)), 0.0), len(more)
         if launcher == "ray":
             out |= _of_further_ranks(between, alone[BETWEEN])
     return out
+
+
+def _of_samples(around: Sequence[Row]) -> dict[str, tuple[float, int]]:
+    """Slope over batch sizes of one rank, the median of those launchers and engines that have more than one size."""
+    slopes = []
+    for of in sorted({(row["launcher"], row["engine"]) for row in around}):
+        alone = _medians(_of([row for row in around if (row["launcher"], row["engine"]) == of], 1, 1))
+        if len(alone) > 1:
+            slopes.append(float(np.polyfit(list(alone), list(alone.values()), 1)[0]))
+    return {"dispatch_iteration_s_per_sample": (max(float(np.median(slopes)), 0.0), len(slopes))} if slopes else {}
 
 
 def _believed(rows: Sequence[Row]) -> list[Row]:

@@ -148,7 +148,7 @@ def _dispatch_facts(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     out = {}
     for name, meaning in OF_DISPATCH.items():
         seconds, sizes = found.get(name, (0.0, 0))
-        source = f"median of {sizes} batch sizes of table dispatch" if sizes else NOT_MEASURED
+        source = f"median of {sizes} batch sizes or slopes of table dispatch" if sizes else NOT_MEASURED
         out[name] = _fact(seconds, "s", meaning, source)
     return out
 

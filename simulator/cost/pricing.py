@@ -241,7 +241,9 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
     engine = facts.training
     handled_s = engine.controller_s_per_token * work.tokens
     handled = Cost.of_compute(Priced.of(handled_s, engine.basis("controller_s_per_token")))
-    around = Cost.of_compute(engine.priced(dispatch_iteration_s=1.0))
+    around = Cost.of_compute(
+        engine.priced(dispatch_iteration_s=1.0, dispatch_iteration_s_per_sample=float(work.num_samples))
+    )
     return Cost.serial(Priced.zero(), Priced.of(moved, Basis.ANALYTIC)) + handled + dispatch + around
 
 

@@ -64,6 +64,7 @@ def job(**changes: object) -> Facts:
         "meetings_per_step": 4.0,
         "meeting_s": 1e-3,
         "dispatch_iteration_s": 1e-2,
+        "dispatch_iteration_s_per_sample": 1e-3,
         "dispatch_pool_rank_s": 1e-2,
         "forward_s_per_layer": 1e-2,
         "backward_s_per_layer": 1e-2,

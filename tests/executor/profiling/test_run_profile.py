@@ -135,6 +135,21 @@ def test_nothing_is_measured_for_gpus_that_are_not_there(tmp_path: Path, monkeyp
     assert {(key["launcher"], key["ranks"]) for key in asked} == {("local", 1), ("ray", 1)}
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_lies_between_calls_is_measured_at_two_batch_sizes(
+    quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a second one no price could say what a row of a batch takes, also where there is no time left."""
+    asked = []
+    monkeypatch.setattr(dispatch, "measure_dispatch", lambda key, iterations: asked.append(key) or ({}, 0))
+    with Journal(tmp_path / "j", HEADER) as journal:
+        profiler = Profiler(request(parts=(), quick=quick), journal, lambda p, w: None)
+        profiler._deadline_s = 0.0  # noqa: SLF001
+        profiler._dispatch()  # noqa: SLF001
+    sizes = {launcher: {key["samples"] for key in asked if key["launcher"] == launcher} for launcher in ("local", "ray")}
+    assert all(len(of_launcher) == 2 for of_launcher in sizes.values())
+
+
 def test_a_failed_measurement_is_a_row_and_the_profile_goes_on(tmp_path: Path) -> None:
     def make(device: torch.device, copies: int):  # type: ignore[no-untyped-def]
         raise RuntimeError("no kernel for this\nand more")

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from executor.engines.function import FunctionEngine, FunctionSpec, resolve_reward
-from executor.rl.data import PromptSource, held_out, read_examples
+from executor.rl.data import PromptSource, held_out, left_padded, read_examples, right_padded
 from executor.rl.data_section import DataSection, ValidationSection
 from executor.rl.parallel_reward import ParallelReward
 from executor.rl.rewards import REWARDS
@@ -103,6 +103,27 @@ def test_samples_of_a_prompt_follow_one_another_and_are_told_apart():
     assert first["group"].tolist() == [0, 0, 0, 1, 1, 1]
     assert second["group"].tolist() == [2, 2, 2, 3, 3, 3]
     assert torch.equal(first["prompts"][0], first["prompts"][2])
+
+
+def test_a_prompt_is_encoded_once_however_many_samples_it_has(monkeypatch):
+    """Of 16 samples each, tokenizing was most of what a batch of real prompts takes."""
+    encoded = []
+    encode = TextCodec.encode
+    monkeypatch.setattr(TextCodec, "encode", lambda self, text: encoded.append(text) or encode(self, text))
+    assert len(PromptSource(SECTION, 3, 16, 4, seed=0).batch(0)) == 48
+    assert len(encoded) == 2 * 3, "its answer, too"
+
+
+def test_rows_are_padded_on_either_side():
+    rows, pad = [[1, 2, 3], [], [4]], -1
+    right, mask = right_padded(rows, 4, pad)
+    assert right.tolist() == [[1, 2, 3, pad], [pad] * 4, [4, pad, pad, pad]]
+    assert mask.sum(1).tolist() == [3, 0, 1]
+    left, mask = left_padded(rows, 3)
+    assert left.tolist() == [[1, 2, 3], [0, 0, 0], [0, 0, 4]]
+    assert mask.tolist() == [[True] * 3, [False] * 3, [False, False, True]]
+    with pytest.raises(InputError, match="a prompt has 3 tokens"):
+        left_padded(rows, 2)
 
 
 def test_batches_depend_on_seed_and_iteration_alone():

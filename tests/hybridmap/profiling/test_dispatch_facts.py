@@ -46,6 +46,29 @@ def test_runs_of_an_engine_say_more_than_fakes_and_batch_sizes_are_held_apart():
     assert dispatch_seconds(fakes)["dispatch_s"] == (9.0, 1)
 
 
+def test_rows_of_a_batch_take_time_once_an_iteration():
+    """7 ms and 10 us a sample, by fakes of both launchers; an engine's runs say the 7 ms, at their own batch size."""
+    sizes = {n: 1e-3 + 7e-3 + 1e-5 * n for n in (32, 192, 256)}
+    fakes = [
+        row
+        for launcher, faster_s in (("ray", 0.0), ("local", 5e-3))
+        for n in (32, 256)
+        for row in rows(1, 1, 1e-3, sizes[n] - faster_s, n, launcher, FAKE)
+    ]
+    found = dispatch_seconds([*fakes, *rows(1, 1, 1e-3, sizes[192], 192)])
+    assert found["dispatch_iteration_s_per_sample"] == (pytest.approx(1e-5), 2)
+    assert found["dispatch_iteration_s"] == (pytest.approx(7e-3), 1)
+    assert found["dispatch_local_iteration_s"] == (pytest.approx(2e-3), 2)
+    one_size = dispatch_seconds(rows(1, 1, 1e-3, sizes[192], 192))
+    assert "dispatch_iteration_s_per_sample" not in one_size
+    assert one_size["dispatch_iteration_s"] == (pytest.approx(7e-3 + 192e-5), 1)
+
+
+def test_no_row_takes_less_than_no_time():
+    shrinking = [*rows(1, 1, 1e-3, 9e-3, 32), *rows(1, 1, 1e-3, 5e-3, 256)]
+    assert dispatch_seconds(shrinking)["dispatch_iteration_s_per_sample"][0] == 0.0
+
+
 def test_what_was_not_measured_is_left_out():
     assert dispatch_seconds([]) == {}
     assert set(dispatch_seconds(rows(1, 1, 1e-3))) == {"dispatch_s", "dispatch_iteration_s"}
