@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from executor.batch import is_wire
-from executor.cores import stay_on_core
 from executor.launch import direct
 from executor.launch.joined_cluster import JoinedCluster
 from executor.launch.own_cluster import LOOK_S, OwnCluster
 from executor.launch.placement import first_split
-from executor.launch.relay import Head, Relay
+from executor.launch.ray_rank import RankActor, fetched
+from executor.launch.relay import Head, Relay, RelayLine
 from executor.launch.reservation import Reservations
-from executor.records import Identity, Item, Submitted, waited_on
-from executor.worker.worker import RankProcess
+from executor.records import Identity, Submitted
 from profiles.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -29,65 +26,6 @@ ASKED_S = 1.0
 """How long a rank that is asked whether it lives may take to answer."""
 FAN_OUT = 32
 """Ranks that the controller speaks to itself, and ranks of a relay where a pool has more."""
-
-
-class RankActor(RankProcess):
-    """A rank inside a Ray actor."""
-
-    def __init__(self, identity: Identity) -> None:
-        import ray
-
-        super().__init__(identity, lambda references: fetched(ray, references))
-        self._transport, self._least_bytes = "", 0
-
-    def node(self) -> str:
-        """The node that this rank runs on."""
-        import ray
-
-        return str(ray.get_runtime_context().get_node_id())
-
-    def prepare(self) -> None:
-        """Import what every role needs, while the next pools are started: it takes a process seconds."""
-        import tensordict  # noqa: F401
-
-        import executor.worker.roles  # noqa: F401
-
-    def lacks_transport(self) -> bool:
-        """Whether others cannot read from this rank directly, or it from them."""
-        return not direct.is_installed()
-
-    def keep_columns(self, transport: str, least_bytes: int) -> None:
-        """From now on keep outputs of ``least_bytes`` here, to be read by ``transport``; none where it is empty."""
-        self._transport, self._least_bytes = transport, least_bytes
-
-    def _kept(self, stored: Any) -> Any:
-        if not self._transport or not is_wire(stored):
-            return stored
-        import ray
-
-        return direct.held(ray, stored, self._least_bytes, self._transport)
-
-    def stay_on_core(self, number: int) -> None:
-        """Compute on one core of this machine."""
-        stay_on_core(number)
-
-    def rename(self, identity: Identity, host: str) -> None:
-        """Take a rank number, and the address of this node, once every rank's node is known."""
-        self.identity, self.host = identity, host
-
-
-@dataclass(eq=False)
-class _RelayLine:
-    """The controller's end of a relay; counts its turns."""
-
-    actor: Any
-    turn: int = 0
-
-    def submit(self, head: Head, asked: list[tuple[int, Any, bool]]) -> list[Submitted]:
-        outputs = self.actor.dispatch.remote(self.turn, head, asked)
-        done = self.actor.records.remote(self.turn)
-        self.turn += 1
-        return [Submitted(Item(outputs, i), Item(done, i), done) for i in range(len(asked))]
 
 
 class RayLauncher:
@@ -114,7 +52,7 @@ class RayLauncher:
         self._owns_cluster = False
         self.own_cluster: OwnCluster | None = None
         self._actors: list[Any] = []
-        self._lines: dict[int, tuple[_RelayLine, int]] = {}
+        self._lines: dict[int, tuple[RelayLine, int]] = {}
         self._nodes: dict[int, str] = {}
         self.transport, self._pin_cores = transport, pin_cores
         if not self._ray.is_initialized():
@@ -163,7 +101,7 @@ class RayLauncher:
     def _add_relay(self, pool: ResourcePool, ranks: list[tuple[int, Any]]) -> None:
         actor = self._ray.remote(Relay).options(num_cpus=0).remote(pool.name, ranks)
         self._actors.append(actor)
-        line = _RelayLine(actor)
+        line = RelayLine(actor)
         for place, (_, rank) in enumerate(ranks):
             self._lines[id(rank)] = (line, place)
 
@@ -240,7 +178,7 @@ class RayLauncher:
         self._require_daemons()
         if not ranks or id(ranks[0]) not in self._lines:
             return [self._submit(rank, request) for rank, request in zip(ranks, requests, strict=True)]
-        asked: dict[_RelayLine, list[tuple[int, Any, bool]]] = {}
+        asked: dict[RelayLine, list[tuple[int, Any, bool]]] = {}
         for rank, request in zip(ranks, requests, strict=True):
             line, place = self._lines[id(rank)]
             asked.setdefault(line, []).append((place, request.argument, request.returns))
@@ -317,15 +255,6 @@ class RayLauncher:
             self.clear()
         if self._owns_cluster:
             self._ray.shutdown()
-
-
-def fetched(ray: Any, references: Sequence[Any]) -> list[Any]:
-    """Values behind references, and behind elements of lists; an element that is a reference is looked through."""
-    lists = list(dict.fromkeys(waited_on(reference) for reference in references))
-    found = dict(zip(lists, ray.get(lists), strict=True))
-    values = [found[r.reference][r.index] if isinstance(r, Item) else found[r] for r in references]
-    inner = iter(ray.get([value for value in values if isinstance(value, ray.ObjectRef)]))
-    return direct.opened(ray, [next(inner) if isinstance(value, ray.ObjectRef) else value for value in values])
 
 
 def _import_ray() -> Any:

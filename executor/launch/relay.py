@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from executor.errors import first_cause, lost_rank
-from executor.records import CallRequest
+from executor.records import CallRequest, Item, Submitted
 from executor.worker.worker import CallFailedError
 
 if TYPE_CHECKING:
@@ -95,3 +95,18 @@ def _failure(lost: Failure, task: asyncio.Task[CallRecord]) -> Failure:
     error = task.exception()
     cause = getattr(error, "cause", error)
     return cause.failure if isinstance(cause, CallFailedError) else lost.because(error)
+
+
+@dataclass(eq=False)
+class RelayLine:
+    """The controller's end of a relay; counts its turns."""
+
+    actor: Any
+    turn: int = 0
+
+    def submit(self, head: Head, asked: list[tuple[int, Any, bool]]) -> list[Submitted]:
+        """Pass a call on to ranks, given as ``dispatch`` takes them."""
+        outputs = self.actor.dispatch.remote(self.turn, head, asked)
+        done = self.actor.records.remote(self.turn)
+        self.turn += 1
+        return [Submitted(Item(outputs, i), Item(done, i), done) for i in range(len(asked))]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from executor import collectives
-from executor.launch.ray import RankActor, RayLauncher
+from executor.launch.ray import RayLauncher
+from executor.launch.ray_rank import RankActor
 from executor.records import Identity
 from executor.worker.worker import LOOPBACK_HOST, invoke
 
