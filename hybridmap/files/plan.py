@@ -212,6 +212,9 @@ def read_json(path: Path) -> object:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        held = ", ".join(sorted(file.name for file in path.glob("*.json")))
+        raise InputError(f"{path}: is a folder; name a file in it ({held or 'it holds no JSON'})") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(raw) > MAX_BYTES:
