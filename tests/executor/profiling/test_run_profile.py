@@ -19,7 +19,8 @@ from executor.profiling.journal import Journal
 from executor.profiling.memory_ops import MEMORY_OPS, copy_case
 from executor.profiling.probes import parallel_probes, probes_for
 from executor.profiling.request import Request
-from executor.profiling.run_profile import Profiler, collective_bytes
+from executor.profiling.run_parts import RUN_PARTS, collective_bytes
+from executor.profiling.run_profile import Profiler
 from executor.profiling.timing import Precision, measure
 from profiles.models.hf_config import shape_from_hf_config
 from profiles.models.probe_models import tiny_config
@@ -129,9 +130,9 @@ def test_nothing_is_measured_for_gpus_that_are_not_there(tmp_path: Path, monkeyp
     monkeypatch.setattr(dispatch, "measure_dispatch", lambda key, iterations: asked.append(key) or ({}, 0))
     with Journal(tmp_path / "j", HEADER) as journal:
         profiler = Profiler(request(device="cuda", parts=()), journal, lambda p, w: None)
-        profiler._deadline_s = float("inf")  # noqa: SLF001
-        profiler._dispatch()  # noqa: SLF001
-        profiler._parallel()  # noqa: SLF001
+        profiler.deadline_s = float("inf")
+        RUN_PARTS["dispatch"](profiler)
+        RUN_PARTS["parallel"](profiler)
     assert {(key["launcher"], key["ranks"]) for key in asked} == {("local", 1), ("ray", 1)}
 
 
@@ -144,8 +145,7 @@ def test_what_lies_between_calls_is_measured_at_two_batch_sizes(
     monkeypatch.setattr(dispatch, "measure_dispatch", lambda key, iterations: asked.append(key) or ({}, 0))
     with Journal(tmp_path / "j", HEADER) as journal:
         profiler = Profiler(request(parts=(), quick=quick), journal, lambda p, w: None)
-        profiler._deadline_s = 0.0  # noqa: SLF001
-        profiler._dispatch()  # noqa: SLF001
+        RUN_PARTS["dispatch"](profiler)
     for launcher in ("local", "ray"):
         assert len({key["samples"] for key in asked if key["launcher"] == launcher}) == 2
 
@@ -156,8 +156,8 @@ def test_a_failed_measurement_is_a_row_and_the_profile_goes_on(tmp_path: Path) -
 
     with Journal(tmp_path / "j", HEADER) as journal:
         profiler = Profiler(request(), journal, lambda p, w: None)
-        assert profiler._case(Case("gemm", {"dtype": "x", "m": 1, "n": 1, "k": 1}, make)) is None  # noqa: SLF001
-        assert profiler._case(gemm_case("fp32", 2, 2, 2)) is not None  # noqa: SLF001
+        assert profiler.case(Case("gemm", {"dtype": "x", "m": 1, "n": 1, "k": 1}, make)) is None
+        assert profiler.case(gemm_case("fp32", 2, 2, 2)) is not None
     assert [row["error"] for row in journal.of("gemm")] == ["RuntimeError: no kernel for this", ""]
 
 

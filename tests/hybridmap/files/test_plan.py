@@ -106,7 +106,7 @@ def test_a_truncated_file_is_refused_with_the_place(planned, tmp_path, share):
 
 def test_the_folder_that_a_plan_was_written_to_is_refused_with_what_it_holds(tmp_path):
     """``--plan`` takes the file; ``--out`` of ``plan`` is its folder, and is given for it."""
-    with pytest.raises(InputError, match="is a folder; name a file in it .it holds no JSON."):
+    with pytest.raises(InputError, match=r"is a folder; name a file in it \(it holds no JSON\)"):
         read_plan_file(tmp_path)
     for name in ("plan.json", "timeline.json"):
         (tmp_path / name).write_text("{}")
