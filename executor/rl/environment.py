@@ -110,15 +110,18 @@ class Episodes:
         return min(left, self.section.turn_tokens or left)
 
     def columns(self) -> TensorDict:
-        """Responses, all turns and answers in one, with ``loss_mask [B, R]``: true where the policy wrote."""
+        """Responses, all turns and answers in one; ``loss_mask [B, R]``: true where the policy wrote; ``turns [B]``."""
         responses, mask = right_padded([episode.response for episode in self.all], self.most, 0)
         written, log_probs = torch.zeros_like(mask), torch.zeros(mask.shape)
         for i, episode in enumerate(self.all):
             written[i, : len(episode.written)] = torch.tensor(episode.written)
             log_probs[i, : len(episode.log_probs)] = torch.tensor(episode.log_probs)
-        version = torch.tensor([episode.version for episode in self.all])
         columns = {"responses": responses, "response_mask": mask, "loss_mask": written, "log_probs": log_probs}
-        return TensorDict({**columns, "version": version}, batch_size=[len(self.all)])
+        of_samples = {
+            "version": torch.tensor([episode.version for episode in self.all]),
+            "turns": torch.tensor([episode.num_turns for episode in self.all]),
+        }
+        return TensorDict({**columns, **of_samples}, batch_size=[len(self.all)])
 
 
 async def _answers(environments: list[Environment], texts: list[str]) -> list[tuple[str, bool]]:

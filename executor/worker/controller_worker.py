@@ -152,6 +152,9 @@ class ControllerWorker(Worker):
             "response_tokens": float(lengths.mean()),
             "tokens": float(lengths.sum() + batch["prompt_mask"].sum()),
         }
+        if "turns" in batch.keys():  # noqa: SIM118
+            found |= {"turns": float(batch["turns"].float().mean())}
+            found |= {"policy_tokens": float(written(batch).sum(1).float().mean())}
         for column in ("costs", "pretrain_loss", "greedy_scores"):
             if column in batch.keys():  # noqa: SIM118
                 found[column] = float(batch[column].mean())

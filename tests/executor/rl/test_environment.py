@@ -68,6 +68,7 @@ def test_turns_and_answers_become_one_response_with_a_mask_of_who_wrote_it():
     assert found["response_mask"].sum(1).tolist() == [6, 2]
     assert found["log_probs"].tolist() == [[-1, -2, 0, -3, -4, -5], [-9, -1, 0, 0, 0, 0]]
     assert found["version"].tolist() == [1, 0]
+    assert found["turns"].tolist() == [2, 1]
     rows, _ = sequences_of(prompts().update(found))
     assert rows["token_mask"][0].tolist() == [False] + [True] * 8
     assert loss_weights(rows["target_mask"], "token-mean").sum() == 7
@@ -99,6 +100,8 @@ def test_a_run_plays_turns_alike_whatever_is_packed_together(tmp_path):
         lines.append([learned(line) for line in metrics(tmp_path / name)])
     assert lines[0] == [pytest.approx(line, rel=1e-4, abs=1e-6) for line in lines[1]]
     assert 2 < lines[0][0]["response_tokens"] <= 8
+    assert 1 < lines[0][0]["turns"] <= 3
+    assert lines[0][0]["policy_tokens"] < lines[0][0]["response_tokens"], "the environment wrote the rest"
     assert lines[0][0]["actor/approx_kl"] == pytest.approx(0, abs=1e-4)  # log-probs of each turn are the trainer's
 
 
