@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MOST_COLLECTIVE_BYTES = {"cpu": 4**12, "cuda": 4**14}
 """So many that their time is bytes, and not what a call costs."""
 LEAST_PROBES, LEAST_GPU_PROBES = 18, 3
+FAILURES = (RuntimeError, ImportError, HybridmapError)
+"""Of a run: out of memory, a package that is missing, what we refuse. They are rows, and the profile goes on."""
 
 
 def collective_bytes(device: str, quick: bool) -> list[int]:
@@ -66,9 +68,8 @@ def dispatch_part(profiler: Profiler) -> None:
             found, memory = measure_dispatch(key, iterations)
             for part, summary in found.items():
                 profiler.journal.add(ROWS, {**key, "part": part}, summary, memory_bytes=memory)
-        except (ImportError, HybridmapError) as error:
-            for part in PARTS:
-                profiler.journal.add_failure(ROWS, {**key, "part": part}, str(error))
+        except FAILURES as error:
+            profiler.failed(ROWS, [{**key, "part": part} for part in PARTS], error)
         profiler.report(profiler.part, f"an empty iteration, {', '.join(f'{n} {v}' for n, v in key.items())}")
 
 
@@ -85,9 +86,8 @@ def parallel_part(profiler: Profiler) -> None:
         try:
             for key, found in measure_parallel(probe, profiler.request.dtype, 2, 20):
                 profiler.journal.add("parallel_step", key, found)
-        except (RuntimeError, ImportError, HybridmapError) as error:
-            for key in keys:
-                profiler.journal.add_failure("parallel_step", key, f"{type(error).__name__}: {error}".splitlines()[0])
+        except FAILURES as error:
+            profiler.failed("parallel_step", keys, error)
         profiler.report(profiler.part, f"{probe.samples} samples on two ranks")
 
 
@@ -107,10 +107,8 @@ def host_contention_part(profiler: Profiler) -> None:
                 probe, profiler.request.dtype, 20, profiler.pace_s, crowded=crowded
             ):
                 profiler.journal.add(table, key, found)
-        except (RuntimeError, ImportError, HybridmapError) as error:
-            for key in keys:
-                if not profiler.journal.has(ROWS, key):
-                    profiler.journal.add_failure(ROWS, key, f"{type(error).__name__}: {error}".splitlines()[0])
+        except FAILURES as error:
+            profiler.failed(ROWS, keys, error)
         profiler.report(profiler.part, f"calls of {probe.samples} samples with another rank on the host")
 
 
@@ -129,10 +127,8 @@ def engine_part(profiler: Profiler) -> None:
                 probe, profiler.request.dtype, profiler.device, profiler.request.precision, profiler.slowness
             ):
                 profiler.journal.add("engine_step", key, found)
-        except (RuntimeError, ImportError, HybridmapError) as error:
-            for key in keys:
-                if not profiler.journal.has("engine_step", key):
-                    profiler.journal.add_failure("engine_step", key, f"{type(error).__name__}: {error}".splitlines()[0])
+        except FAILURES as error:
+            profiler.failed("engine_step", keys, error)
         profiler.report(profiler.part, f"calls of {probe.samples} samples, {probe.config['num_hidden_layers']} layers")
 
 

@@ -17,9 +17,9 @@ from executor.profiling.statistics import while_calm
 from executor.profiling.timing import measure, num_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from executor.profiling.cases import Case
+    from executor.profiling.cases import Case, Key
     from executor.profiling.journal import Journal
     from executor.profiling.request import Request
     from executor.profiling.statistics import Summary
@@ -95,12 +95,18 @@ class Profiler:
                 found = measured_case(case, self.device, self.request.precision, self.is_calm)
                 self.journal.add(case.table, case.key, found)
             except (RuntimeError, NotImplementedError) as error:  # out of memory, or a kernel that does not exist
-                self.journal.add_failure(case.table, case.key, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                self.failed(case.table, [case.key], error)
                 if self.device.type == "cuda":
                     torch.cuda.empty_cache()
             self.report(self.part, f"{case.table} {', '.join(str(v) for v in case.key.values())}")
         row = self.journal.result(case.table, case.key)
         return None if row["error"] else float(row["latency_s"])
+
+    def failed(self, table: str, keys: Sequence[Key], error: Exception) -> None:
+        """A row of the reason for each key that has none; what was measured before stands."""
+        for key in keys:
+            if not self.journal.has(table, key):
+                self.journal.add_failure(table, key, f"{type(error).__name__}: {error}".splitlines()[0])
 
     def left_s(self) -> float:
         """Seconds that the part which is measured has left."""
