@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridmap.runlogs.steady import usual
+from profiles.records import Basis
 from simulator.calibration.factors import without_dispatch
-from simulator.calibration.posterior import LEAST_ERROR
+from simulator.calibration.posterior import LEAST_ERROR, SCALE_SPREAD, SCALES
 from simulator.plan.dataflow import CONTROLLER
 from simulator.play.simulate import simulate
 
@@ -24,6 +25,10 @@ OF_MEDIAN = 1.2533
 """Standard error of a median over that of a mean, of normal numbers: the root of pi / 2."""
 DISPATCH = (0.1, 10.0)
 """Factors on what comes before calls; beyond them something else ran between calls."""
+STARTS_DIFFER = 0.06
+"""Standard deviation, relative, of what comes before calls between starts of a run (docs/log.md, 2026-11-27)."""
+MEASURED_TO, GUESSED_TO = 0.05, 1.0
+"""Standard deviation of the factor's logarithm: where a profile measured what comes before calls, and elsewhere."""
 ROBUST = 1.4826
 """Standard deviation over the median distance from the median, of normal numbers."""
 
@@ -62,13 +67,32 @@ def between(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> Between:
 
 
 def before_calls(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> float | None:
-    """What comes before calls over its price; ``None`` where no step says when its calls began, or it has no price."""
+    """What comes before calls over its price, as far as a run can tell it from luck (``_believed``).
+
+    ``None`` where no step says when its calls began, or it has no price.
+    """
     measured = [step.between_s for step in usual(steps) if step.between_s is not None]
     if not measured:
         return None
     priced_s = simulate(plan, facts).iteration_s - simulate(plan, without_dispatch(facts)).iteration_s
     least, most = DISPATCH
-    return min(max(float(np.mean(measured)) / priced_s, least), most) if priced_s > 0.0 else None
+    if priced_s <= 0.0:
+        return None
+    known = MEASURED_TO if facts.training.basis("dispatch_s") is Basis.MEASURED else GUESSED_TO
+    return min(max(_believed(float(np.mean(measured)) / priced_s, known), least), most)
+
+
+def _believed(ratio: float, known: float) -> float:
+    """The factor by a normal prior about 1 and one start of a run; far from the prior the run says how wide it is."""
+    log, error = float(np.log(ratio)), STARTS_DIFFER**2
+    priors = [(scale, (scale * known) ** 2) for scale in SCALES]
+
+    def likely(scale: float, variance: float) -> float:
+        whole = variance + error
+        return -0.5 * float(np.log(whole) + log**2 / whole + (np.log(scale) / SCALE_SPREAD) ** 2)
+
+    variance = max(priors, key=lambda prior: likely(*prior))[1]
+    return float(np.exp(log * variance / (variance + error)))
 
 
 def _error_s(seconds: Sequence[float]) -> float:

@@ -31,7 +31,7 @@ MEANINGS = {
 
 
 def dispatch_seconds(rows: Sequence[Row]) -> dict[str, tuple[float, int]]:
-    """Seconds by constant, and how many batch sizes each rests on (slopes: runs); those without a row are left out.
+    """Seconds by constant, and how many batch sizes (by sample: launchers) each rests on; none without a row.
 
     Parameters
     ----------

@@ -147,8 +147,9 @@ def _dispatch_facts(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     found = dispatch_seconds(rows)
     out = {}
     for name, meaning in OF_DISPATCH.items():
-        seconds, sizes = found.get(name, (0.0, 0))
-        source = f"median of {sizes} batch sizes or slopes of table dispatch" if sizes else NOT_MEASURED
+        seconds, count = found.get(name, (0.0, 0))
+        over = "launchers" if name.endswith("per_sample") else "batch sizes"
+        source = f"median of table dispatch, number of {over}: {count}" if count else NOT_MEASURED
         out[name] = _fact(seconds, "s", meaning, source)
     return out
 
