@@ -28,7 +28,10 @@ DISPATCH = (0.1, 10.0)
 STARTS_DIFFER = 0.06
 """Standard deviation, relative, of what comes before calls between starts of a run (docs/log.md, 2026-11-27)."""
 MEASURED_TO, GUESSED_TO = 0.05, 1.0
-"""Standard deviation of the factor's logarithm: where a profile measured what comes before calls, and elsewhere."""
+"""Standard deviation of the factor's logarithm where a profile measured what comes before calls, and elsewhere.
+
+A profile has three starts, 3.5 % together; what the machine does between profile and run is beside that.
+"""
 ROBUST = 1.4826
 """Standard deviation over the median distance from the median, of normal numbers."""
 
@@ -79,7 +82,7 @@ def before_calls(steps: Sequence[LoggedStep], plan: Plan, facts: Facts) -> float
     if priced_s <= 0.0:
         return None
     known = MEASURED_TO if facts.training.basis("dispatch_s") is Basis.MEASURED else GUESSED_TO
-    return min(max(_believed(float(np.mean(measured)) / priced_s, known), least), most)
+    return min(_believed(max(float(np.mean(measured)) / priced_s, least), known), most)
 
 
 def _believed(ratio: float, known: float) -> float:

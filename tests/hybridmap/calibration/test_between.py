@@ -87,6 +87,8 @@ def test_what_is_no_time_of_a_controller_is_bounded_and_nothing_is_learned_from_
     log = log_of([measured(facts, plan, 1e6)], "own")
     assert before_calls(log.steps, plan, facts) == DISPATCH[1]
     assert before_calls(log.steps, plan, without_dispatch(facts)) is None
+    no_time = [replace(step, between_s=0.0) for step in log.steps]
+    assert before_calls(no_time, plan, facts) == pytest.approx(DISPATCH[0], rel=0.02)
     assert before_calls([replace(step, between_s=None) for step in log.steps], plan, facts) is None
 
 
