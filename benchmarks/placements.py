@@ -1,6 +1,6 @@
 """Does the predicted order of placements equal the measured one? One tiny PPO job, placed in several ways.
 
-    python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 3] [--loops 1] [--out FILE.json]
+    python -m benchmarks.placements [--profile DIR] [--iterations 12] [--visits 4] [--loops 1] [--out FILE.json]
 
 The job is ``ppo-tiny.yaml`` with ``PROMPTS``. Placements run behind a Ray controller, in turns, their ranks on cores
 of their own. Iterations are brought to the pace that these cores had when profiled, and visits that do not repeat are
@@ -263,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", type=Path, default=Path("hybridmap-profile"))
     parser.add_argument("--iterations", type=int, default=12, help="of a visit")
-    parser.add_argument("--visits", type=int, default=3, help="of each placement that repeat")
+    parser.add_argument("--visits", type=int, default=4, help="of each placement that repeat")
     parser.add_argument("--loops", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
