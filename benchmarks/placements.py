@@ -139,7 +139,7 @@ def swapped(rows: Sequence[Mapping[str, Any]], by: str = "predicted_s") -> list[
 # Long by what is written of a loop: a line for each.
 def run_benchmark(profile: Path, iterations: int, visits: int) -> dict[str, Any]:
     """Predict and measure every placement."""
-    from hybridmap.commands.validate import local_facts
+    from hybridmap.commands.run_prices import local_facts
 
     job = load_job(JOB, profile, max(sum(n for _, n in sets) for sets in PLACEMENTS.values()))
     assert job.run is not None, f"{JOB} has a run section"

@@ -254,7 +254,7 @@ def plot_timeline(timeline: Timeline, measured: Timeline | None = None) -> Figur
     """The calls of an iteration over its seconds, one row for each role of a pool; a run's below, if one is given."""
     from plotly.graph_objects import Figure
 
-    from hybridmap.report.figures import gantt
+    from hybridmap.report.gantt import gantt
 
     return Figure(gantt(timeline, measured))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.cost.token_quantiles import ALWAYS, TYPICAL
-from simulator.feasibility import pool_memory
+from simulator.pool_memory import pool_memory
 
 if TYPE_CHECKING:
     from simulator.facts import Facts

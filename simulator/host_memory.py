@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from profiles.units import DTYPE_BYTES
 from simulator.cost import engine_memory, memory
-from simulator.cost.role_layouts import head_of
-from simulator.feasibility import layouts_of
+from simulator.cost.role_layouts import head_of, layouts_of
 
 if TYPE_CHECKING:
     from simulator.facts import Facts

@@ -60,48 +60,47 @@ def _outcome(row: dict[str, Any]) -> str:
 
 def _placements(rows: list[dict[str, Any]]) -> list[str]:
     """A table of stages, what ran otherwise than priced, and whether the order of placements is the predicted one."""
-    page = ["", "## Placements, predicted and measured (ms)", ""]
-    page += [
-        "| placement | stage | predicted | measured | on device | spread | error |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    order, builds = [], {}
-    for row in rows:
-        if "error" in row:
-            page.append(f"| {row['placement']} | {_outcome(row)} | | | | | |")
-            continue
-        for line in row["timings"]:
-            if line["level"] != "call":
-                page.append(_line(row["placement"], line))
-        whole = next(line for line in row["timings"] if line["level"] == "iteration")
-        times = {name: whole[name] for name in ("predicted_s", "measured_s", "low_s", "high_s")}
-        order.append({"placement": row["placement"], **times})
-        builds |= {b["what"]: b for b in row["implementation"] if not b["same"]}
-    page += ["", f"Pairs in the wrong order beyond the spread: {swapped(order) or 'none'}."]
-    page += [
-        f"Not as priced: {b['what']}, {b['priced']} priced, {b['ran']} ran ({b['seen']})." for b in builds.values()
-    ]
-    return page
+    named = [(row["placement"], row) for row in rows]
+    order = [{"placement": name, **_times(row)} for name, row in named if "error" not in row]
+    page = ["", "## Placements, predicted and measured (ms)", "", *_stages(named, "placement")]
+    return [*page, "", f"Pairs in the wrong order beyond the spread: {swapped(order) or 'none'}.", *_builds(rows)]
 
 
 def _engines(rows: list[dict[str, Any]]) -> list[str]:
     """A table of stages on the engines that plans are priced for, predicted by the catalogue."""
-    page = ["", "## Engines of the catalogue, predicted and measured (ms)", ""]
-    page += ["| engines | stage | predicted | measured | least to most | error |", "|---|---|---|---|---|---|"]
+    named = []
     for row in rows:
-        name = f"{row['training']}, {row['generation']}" + (f" on {row['device']}" if "device" in row else "")
-        if "measured" not in row:
-            page.append(f"| {name} | {_outcome(row)} | | | | |")
+        device = f" on {row['device']}" if "device" in row else ""
+        named.append((f"{row['training']}, {row['generation']}{device}", row))
+    title = "## Engines of the catalogue, predicted and measured (ms)"
+    return ["", title, "", *_stages(named, "engines"), "", *_builds(rows)]
+
+
+def _stages(named: list[tuple[str, dict[str, Any]]], what: str) -> list[str]:
+    """A table of what validations say of each stage and of the iteration."""
+    page = [f"| {what} | stage | predicted | measured | on device | spread | error |", "|---|---|---|---|---|---|---|"]
+    for name, row in named:
+        if "timings" not in row:
+            page.append(f"| {name} | {_outcome(row)} | | | | | |")
             continue
-        for stage, seen in row["measured"].items():
-            predicted_s = row["predicted_s"][stage]
-            times = [f"{1e3 * s:.2f}" for s in (predicted_s, seen["s"], seen["low_s"], seen["high_s"])]
-            error = f"{predicted_s / seen['s'] - 1:+.0%}" if seen["s"] else ""
-            page.append(f"| {name} | {stage} | {times[0]} | {times[1]} | {times[2]} to {times[3]} | {error} |")
+        page += [_line(name, line) for line in row["timings"] if line["level"] != "call"]
     return page
 
 
-def _line(placement: str, line: dict[str, Any]) -> str:
-    times = " | ".join(f"{1e3 * line[name]:.2f}" for name in ("predicted_s", "measured_s", "device_s"))
+def _line(name: str, line: dict[str, Any]) -> str:
+    times = " | ".join(f"{1e3 * line[key]:.2f}" for key in ("predicted_s", "measured_s", "device_s"))
     error = "" if line["error"] is None else f"{line['error']:+.0%}"
-    return f"| {placement} | {line['name']} | {times} | {line['spread']:.0%} | {error} |"
+    return f"| {name} | {line['name']} | {times} | {line['spread']:.0%} | {error} |"
+
+
+def _times(row: dict[str, Any]) -> dict[str, float]:
+    whole = next(line for line in row["timings"] if line["level"] == "iteration")
+    return {name: whole[name] for name in ("predicted_s", "measured_s", "low_s", "high_s")}
+
+
+def _builds(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for each thing that ran otherwise than it was priced."""
+    found = {
+        (b["what"], b["priced"], b["ran"]): b for row in rows for b in row.get("implementation", ()) if not b["same"]
+    }
+    return [f"Not as priced: {b['what']}, {b['priced']} priced, {b['ran']} ran ({b['seen']})." for b in found.values()]

@@ -4,8 +4,9 @@ These are runs of PPO behind a controller: all models on one rank; actor and ref
 another; all models on two ranks of one pool; and, where that is more ranks than cores, each model on a rank of its own,
 of which three score at once. In the second, inference and training of the two pools go on at the same
 time, beside whatever else a run needs of the host. The third says what ``parallel_step`` says of ranks with GPUs of
-their own. What lies between the calls of the three is read off them, too. Times are those of a run's recorder. All are
-made three times, in turns, at the pace of the profile's cores, and again where they do not repeat (``visits``).
+their own. What lies between calls is read off all of them, too: what a further rank adds is small beside what starts of
+a run differ by, and four ranks show it three times. Times are those of a run's recorder. All are made four times, in
+turns, at the pace of the profile's cores, and again where they do not repeat (``visits``).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ TOGETHER = (GENERATE, "compute_values", "compute_ref_log_prob", "update_actor")
 REWARD = "compute_reward"
 CROWD = ("compute_values", "compute_ref_log_prob", REWARD)
 """Those that start at once where each model has a rank."""
-ROUNDS = 3
+ROUNDS = 4
 """Visits that repeat: what lies between calls differs by 6 % from start to start."""
 SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), ("critic", "reward")))
 """Roles of each pool, with no neighbour and with one."""
@@ -86,8 +87,6 @@ def _rows(probe: Probe, dtype: str, plan: Plan, timelines: Sequence[Timeline]) -
         times = [s.duration_s for t in timelines for s in t.spans if s.call == call]
         company: Key = {"neighbours": pools - 1} if alone else {"ranks": ranks}
         yield ROWS if alone else OF_RANKS, {**probe.key(dtype, call), **company}, summarise(times)
-    if pools > len(SETS):
-        return  # what lies between calls is read off ranks that have a core
     for part, summary in gaps(timelines, plan).items():
         yield BETWEEN_CALLS, {**dispatch_key("ray", probe.samples, ranks, pools, ENGINE), "part": part}, summary
 

@@ -8,7 +8,7 @@ from profiles.calibration import MOST_MEMORY, MemoryPeak
 from simulator.cost.memory import total
 from simulator.cost.role_memory import ENGINE_RESERVE
 from simulator.cost.token_quantiles import RARE
-from simulator.feasibility import memories_on
+from simulator.pool_memory import memories_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

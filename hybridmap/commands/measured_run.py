@@ -44,23 +44,25 @@ class _Counts:
 
 # Long by what a run may be told; the steps are few.
 def measure(
-    facts: JobFacts, plan: Plan, config: RunConfig, out: Path, iterations: int, profile: Path, *, quiet: bool
+    facts: JobFacts, plan: Plan, config: RunConfig, out: Path, iterations: int, profile: Path | None, *, quiet: bool
 ) -> Measured:
     """Run a plan for some iterations after warm-up, as the profile's runs were made; an interruption ends the program.
 
-    Where the profile says how fast cores were, iterations are brought to that pace.
+    Where a profile says how fast cores were, iterations are brought to that pace.
     """
     from executor.profiling.core_pace import CorePace, pace_of
-    from executor.profiling.environment import use_threads
+    from executor.profiling.environment import describe, pick_device, use_threads
     from executor.profiling.visits import WARMUP, PaceWatch
     from executor.run import run
     from hybridmap.text.run import RunView
 
-    use_threads(_threads(profile))
+    threads = 1 if profile is None else _threads(profile)
+    use_threads(threads)
     # measured without what no plan predicts, on cores as the profile's
     pinned = plan.num_gpus > 1
     config = config.model_copy(update={"checkpoint": None, "pin_cores": pinned})
-    counts, before, pace_s = _Counts(iterations + WARMUP - 1), os.getloadavg()[0], pace_of(profile)
+    counts, before = _Counts(iterations + WARMUP - 1), os.getloadavg()[0]
+    pace_s = None if profile is None else pace_of(profile)
     view = RunView(iterations + WARMUP, quiet=quiet)
     try:
         with CorePace(plan.num_gpus if pinned else os.cpu_count() or 1) if pace_s else nullcontext() as cores, view:
@@ -85,12 +87,13 @@ def measure(
     except KeyboardInterrupt:
         warn(f"stopped after {len(view.rows)} iterations; nothing was compared")
         raise SystemExit(EXIT_INTERRUPTED) from None
-    load = before, os.getloadavg()[0]
+    device = str(describe(pick_device("auto"), threads)["device_string"])
+    ran = counts.taken, counts.kernels, before, os.getloadavg()[0], device
     if not looks or not pace_s:
-        return Measured(tuple(timelines[WARMUP:]), counts.taken, counts.kernels, *load)
+        return Measured(tuple(timelines[WARMUP:]), *ran)
     made = looks.made(timelines)
     slowness = median(made.of_each_s) / pace_s
-    return Measured(tuple(made.at(pace_s)), counts.taken, counts.kernels, *load, slowness)
+    return Measured(tuple(made.at(pace_s)), *ran, slowness)
 
 
 def _threads(profile: Path) -> int:

@@ -123,15 +123,8 @@ def _searched(given: "Job", target: str | None, changes: dict[str, Any]) -> "tup
 
 def _show(result: "Result", given: "Job", top: int, more: list[str], job: str, written: list[Path]) -> None:
     from hybridmap.text.others import show_top
-    from hybridmap.text.plan import (
-        answer_line,
-        best_line,
-        header_lines,
-        next_lines,
-        result_lines,
-        show_carrying_constants,
-        show_plan,
-    )
+    from hybridmap.text.plan import answer_line, header_lines, show_carrying_constants, show_plan
+    from hybridmap.text.result import best_line, next_lines, result_lines
 
     facts = given.facts()
     say(f"{answer_line(result.timeline)}\n{best_line(result)}\n")

@@ -4,7 +4,6 @@ A door to torch and Ray, like ``run``: they are imported while the command runs.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +12,11 @@ import typer
 from hybridmap.commands.measured_run import measure
 from hybridmap.commands.options import ForceProfile, Json
 from hybridmap.commands.profile import DEFAULT_OUT
+from hybridmap.commands.run_prices import engines_of, local_facts
 from hybridmap.console import say, say_json, warn
 from profiles.errors import InputError
-from simulator.plan.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
-    from executor.run_config import RunConfig
-    from hybridmap.job.job import Job
     from hybridmap.validation.comparison import Amount, Comparison
     from hybridmap.validation.measured import Measured
     from profiles.calibration import CalibrationFile
@@ -37,15 +34,24 @@ def validate(
         typer.Option("--plan", metavar="plan.json", help="The plan; else run.plan of the file.", show_default=False),
     ] = None,
     iterations: Annotated[int, typer.Option("--iterations", min=2, help="Measured ones; some more run before.")] = 20,
-    profile: Annotated[Path, typer.Option("--profile", metavar="DIR", help="What hybridmap profile left.")] = Path(
-        DEFAULT_OUT
-    ),
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="DIR",
+            help=f"Predict by what hybridmap profile left  \\[default: {DEFAULT_OUT}]",
+            show_default=False,
+        ),
+    ] = None,
     force_profile: ForceProfile = False,
+    as_planned: Annotated[
+        bool, typer.Option("--as-planned", help="Predict by the device and the engines that the job names instead.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the comparison.")] = Path(
         "hybridmap-validate"
     ),
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Write what was measured as a layer over the profile's prices.")
+        bool, typer.Option("--calibrate", help="Write what was measured as a layer over these prices.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -63,11 +69,12 @@ def validate(
     chosen = plan_to_run(given, given.run, job, plan, quiet=True)
     require_folder(out)
     require_installed()
-    here = load_job(job, profile, chosen.num_gpus, force_profile=force_profile)
+    folder = _profile_folder(profile, as_planned)
+    here = load_job(job, folder, chosen.num_gpus, force_profile=force_profile)
     facts = local_facts(here, given.run, chosen)
-    chosen = _local_plan(chosen, facts)
+    chosen = chosen if folder is None else _local_plan(chosen, facts)
     predicted, iteration_s = _predict(chosen, facts)
-    measured = measure(here.facts(), chosen, given.run, out, iterations, profile, quiet=as_json)
+    measured = measure(here.facts(), chosen, given.run, out, iterations, folder, quiet=as_json)
     amounts = _amounts(chosen, facts, predicted, measured)
     from hybridmap.validation.comparison import compare
     from hybridmap.validation.drafts import kept_drafts
@@ -77,72 +84,22 @@ def validate(
     builds = compare_builds(facts, engines_of(given.run, chosen), given.run.dtype, measured.kernels)
     drafts = kept_drafts(chosen, facts, measured.timelines)
     found = compare(predicted, iteration_s, measured.timelines, amounts, builds, drafts)
-    layer = _calibrate(job, chosen, facts, measured, profile) if calibrate else None
+    layer = _calibrate(job, chosen, facts, measured, folder or job.parent) if calibrate else None
     _write(out, found, predicted, measured, fingerprint(chosen.model_dump(mode="json"), facts.facts_hash))
-    _show(found, layer, measured, facts, out, profile, as_json)
+    _show(found, layer, measured, facts, out, folder or job.parent, as_json)
+
+
+def _profile_folder(profile: Path | None, as_planned: bool) -> Path | None:
+    """Whose prices predict; ``None`` for those of the job itself."""
+    if as_planned and profile is not None:
+        raise InputError(f"--as-planned and --profile {profile}: predict by one of them")
+    return None if as_planned else profile or Path(DEFAULT_OUT)
 
 
 def _local_plan(plan: "Plan", facts: "Facts") -> "Plan":
     """The plan on this machine's device kind, whatever it was made for."""
     pools = tuple(pool.model_copy(update={"device": facts.group.device}) for pool in plan.pools)
     return plan.model_copy(update={"pools": pools})
-
-
-def local_facts(job: "Job", config: "RunConfig", plan: "Plan") -> "Facts":
-    """The job's facts with what the run section adds: timed functions, the launcher's dispatch, learning from text."""
-    from executor.launch.choice import runs_here
-
-    facts = job.facts()
-    training, generation, behind_s = facts.training, facts.generation, 0.0
-    if runs_here(plan, config):
-        training = replace(
-            training,
-            dispatch_s=training.dispatch_local_s,
-            dispatch_iteration_s=training.dispatch_local_iteration_s,
-            dispatch_rank_s=0.0,
-            dispatch_pool_rank_s=0.0,
-        )
-    else:  # ranks of their own wait for the controller between calls
-        training = replace(training, call_s=training.call_s + training.wake_s)
-        generation = replace(generation, call_s=generation.call_s + generation.wake_s)
-        behind_s = facts.training.wake_s
-    learns_text = ALGORITHMS[job.document["algorithm"]].pretraining_loss and config.learning.pretrain_coefficient > 0
-    work, roles = replace(facts.workload, pretrain_update=learns_text), dict(facts.roles)
-    for role in ("reward", "cost"):
-        function = config.function_of(role)
-        if function is None:
-            continue
-        taken = _function_s(function, config, facts, Path(job.cluster[0].device))
-        seconds = taken + behind_s / facts.workload.num_samples
-        if role in roles:
-            roles[role] = replace(roles[role], function_s_per_sample=seconds)
-        else:
-            work = replace(work, reward_s_per_sample=seconds)
-    return replace(facts, training=training, generation=generation, workload=work, roles=roles)
-
-
-def engines_of(config: "RunConfig", plan: "Plan") -> dict[str, str]:
-    """The engines of a run as prices name them; of a role where it has one of its own."""
-    from executor.engines.registry import GENERATION, TRAINING
-
-    names = {"training": TRAINING[config.engines.training].priced_as or config.engines.training}
-    if any(entry.generation is not None for entry in plan.roles):
-        names["generation"] = GENERATION[config.engines.generation].priced_as or config.engines.generation
-    return names | {role: TRAINING[name].priced_as or name for role, name in config.engines.roles.items()}
-
-
-def _function_s(function: str, config: "RunConfig", facts: "Facts", profile: Path) -> float:
-    """Seconds for each sample of a reward function, timed on prompts of the run, at the profile's pace."""
-    from executor.profiling.core_pace import OwnPace, pace_of
-    from executor.profiling.functions import time_function
-
-    work = facts.workload
-    counts = work.num_samples, work.prompt_length, work.response.maximum
-    pace_s = pace_of(profile)
-    if pace_s is None:
-        return time_function(function, config, *counts)
-    core = OwnPace()
-    return time_function(function, config, *counts, lambda: core.measure_s() / pace_s)
 
 
 def _predict(plan: "Plan", facts: "Facts") -> "tuple[Timeline, float]":
@@ -182,15 +139,15 @@ def _weight_bytes(plan: "Plan", facts: "Facts") -> float:
     return facts.roles[role].shape.num_params * DTYPE_BYTES[facts.roles[role].precision] if role else 0.0
 
 
-def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", profile: Path) -> "CalibrationFile":
-    """A layer from the measured iterations, in place of an earlier one of the profile."""
+def _calibrate(job: Path, plan: "Plan", facts: "Facts", measured: "Measured", folder: Path) -> "CalibrationFile":
+    """A layer from the measured iterations, in place of an earlier one of the profile, or beside the job."""
     from hybridmap.calibration.learn import learn
     from hybridmap.runlogs.read import log_of
     from profiles.atomic_write import write_atomically
     from profiles.calibration import CALIBRATION_FILE, text_of
 
     layer = learn(log_of(measured.timelines, str(job)), plan, facts).file
-    write_atomically(profile / CALIBRATION_FILE, text_of(layer))
+    write_atomically(folder / CALIBRATION_FILE, text_of(layer))
     return layer
 
 
@@ -218,7 +175,7 @@ def _show(
     measured: "Measured",
     facts: "Facts",
     out: Path,
-    profile: Path,
+    folder: Path,
     as_json: bool,
 ) -> None:
     from hybridmap.calibration.text import show_stages
@@ -228,8 +185,11 @@ def _show(
         say_json(comparison_document(found, layer, measured, facts, out))
         return
     show_comparison(found)
+    say(
+        f"\npriced as {facts.group.device}, {facts.training.name} and {facts.generation.name}; ran on {measured.device}"
+    )
     if facts.calibration.digest:
-        say(f"\nprices carry the calibration layer of {profile}")
+        say(f"\nprices carry the calibration layer of {folder}")
     say(f"\nload average {measured.load_before:.2f} before the run, {measured.load_after:.2f} after it")
     if measured.slowness != 1.0:
         say(
@@ -239,7 +199,7 @@ def _show(
     if layer is not None:
         say("\ncalibration, errors on iterations that no factor was taken from:")
         show_stages(layer.stages)
-        say(f"wrote {profile / 'calibration.yaml'}; delete it to be without")
+        say(f"wrote {folder / 'calibration.yaml'}; delete it to be without")
     say("\nwrote " + ", ".join(str(out / name) for name in WRITTEN if (out / name).is_file()))
 
 
@@ -264,6 +224,8 @@ def comparison_document(
         "drafts": [d.model_dump(mode="json") for d in found.drafts],
         "implementation": [{**b.model_dump(mode="json"), "same": b.is_same} for b in found.builds],
         "kernels": {call: _longest(named) for call, named in measured.kernels.items() if named},
+        "priced_as": [facts.group.device, facts.training.name, facts.generation.name],
+        "ran_on": measured.device,
         "calibrated": bool(facts.calibration.digest),
         "load_average": [measured.load_before, measured.load_after],
         "cores_slower_than_profiled": measured.slowness,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator.feasibility import check_plan, pool_memory
+from simulator.feasibility import check_plan
 from simulator.play.simulate import build_timeline, price_calls
+from simulator.pool_memory import pool_memory
 from simulator.uncertainty import range_of
 
 if TYPE_CHECKING:

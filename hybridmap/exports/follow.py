@@ -11,9 +11,9 @@ from hybridmap.exports.export import Source, largest_divisor
 from profiles.errors import InfeasibleError, InputError
 from profiles.units import GIB, MIB
 from simulator.cost.token_quantiles import TYPICAL, tokens_at
-from simulator.feasibility import pool_memory
 from simulator.plan.algorithms import ALGORITHMS
 from simulator.plan.plan import ParallelLayout, Plan, Pool, RolePlan, TokenBudget, placement_name
+from simulator.pool_memory import pool_memory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

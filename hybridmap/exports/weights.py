@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hybridmap.exports.imported import cache_of_share
 from profiles.units import DTYPE_BYTES, GIB
 from simulator.cost.engine_memory import generation_weight_bytes
-from simulator.feasibility import layouts_of, memories_on
+from simulator.cost.role_layouts import layouts_of
+from simulator.pool_memory import memories_on
 
 if TYPE_CHECKING:
     from hybridmap.exports.export import Points, Source

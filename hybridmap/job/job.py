@@ -25,12 +25,12 @@ from hybridmap.job.choices import (
     as_schedule,
 )
 from hybridmap.job.facts import facts_of
+from hybridmap.job.implementation import ImplementationSection
 from hybridmap.job.leaves import EXPECTED, Name, Section
 from hybridmap.job.request import request_of, schedule_of
 from hybridmap.job.schema import (
     ClusterSection,
     EnginesSection,
-    ImplementationSection,
     MemorySection,
     RoleSection,
     SpeculationSection,

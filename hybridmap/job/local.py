@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridmap.console import warn
-from hybridmap.job.schema import ClusterSection, EnginesSection, ImplementationSection
+from hybridmap.job.implementation import ImplementationSection
+from hybridmap.job.schema import ClusterSection, EnginesSection
 from profiles.device_file import DEVICE_FILE, load_doubts, load_spec
 from profiles.engine_names import FOLDER, GENERATION, TRAINING
 from profiles.errors import InputError

@@ -11,38 +11,19 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from hybridmap.report import figures
-from hybridmap.report.cluster_svg import cluster_svg, color_of
-from hybridmap.report.groups import group_rows
+from hybridmap.report.cluster_svg import cluster_svg
+from hybridmap.report.elements import chart, script_json, section, table
+from hybridmap.report.gantt import gantt
 from hybridmap.report.memory_figure import memory_over_time
 from hybridmap.report.packed import packed, packed_plotly
+from hybridmap.report.plan_sections import plan_sections
 from hybridmap.report.side_by_side import side_by_side, stage_rows
-from hybridmap.table import LABEL
-from hybridmap.text.fit import memory_rows, parts_text, peak_terms
-from hybridmap.text.notation import (
-    about,
-    generation_text,
-    gib,
-    gpus_text,
-    job_title,
-    memory_text,
-    percent,
-    scoring_text,
-    training_text,
-)
-from hybridmap.text.plan import interval_s, interval_source, speed_lines
-from hybridmap.text.worked import worked_lines
+from hybridmap.text.notation import about, job_title, percent
+from hybridmap.text.plan import interval_s, interval_source
 from simulator.uncertainty import range_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hybridmap.report.content import Content, Shown
-
-NOTHING = ("", "-")
-"""Cells that say nothing."""
-
-MOST_ON_A_PHONE = 3
-"""Columns of a table that a phone shows as one."""
+    from hybridmap.report.content import Content
 
 
 def page(content: Content) -> str:
@@ -55,7 +36,7 @@ def page(content: Content) -> str:
     parts = {
         "TITLE": escape(job_title(content.facts)),
         "STYLE": (assets / "style.css").read_text(encoding="utf-8"),
-        "BODY": "".join([_summary(content), _switch(content), *_plans(content), *_sections(content)]),
+        "BODY": "".join([_summary(content), _switch(content), *plan_sections(content), *_sections(content)]),
         "DATA": charts,
         "CHARTED": str(num_charted),
         "SCRIPT": "".join((assets / name).read_text(encoding="utf-8") for name in ("labels.js", "script.js")),
@@ -66,50 +47,6 @@ def page(content: Content) -> str:
         "PLAN": content.file.digest_now(),
     }
     return re.sub("@@([A-Z]+)@@", lambda place: parts[place[1]], template)
-
-
-def script_json(document: object) -> str:
-    """JSON that cannot end the script element it stands in."""
-    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> str:
-    """A table; cells are plain text, columns that say nothing are left out. A phone stacks more than three columns."""
-    given = [list(row) for row in rows]
-    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] not in NOTHING for row in given)]
-    columns, given = [columns[i] for i in kept], [[row[i] for i in kept] for row in given]
-    head = "".join(f'<th scope="col"{_class(c, numbers)}>{escape(c)}</th>' for c in columns)
-    body = "".join(
-        "<tr>" + "".join(_cell(c, cell, numbers) for c, cell in zip(columns, row, strict=True)) + "</tr>"
-        for row in given
-    )
-    shape = ' class="stacks"' if len(columns) > MOST_ON_A_PHONE else ""
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(columns[0], quote=True)} table">'
-        f"<table{shape}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cell(column: str, cell: str, numbers: Sequence[str]) -> str:
-    """A cell that knows its column's name, which a phone shows beside it."""
-    return f'<td{_class(column, numbers, cell)} data-label="{escape(column, quote=True)}">{escape(cell)}</td>'
-
-
-def _class(column: str, numbers: Sequence[str], cell: str = "head") -> str:
-    names = [name for name, given in (("number", column in numbers), ("none", cell in NOTHING)) if given]
-    return f' class="{" ".join(names)}"' if names else ""
-
-
-def section(key: str, title: str, body: str, about: str = "") -> str:
-    """A section with its heading, and a line of what it shows."""
-    told = f'<p class="about">{escape(about)}</p>' if about else ""
-    return f'<section id="{key}"><h2>{escape(title)}</h2>{told}{body}</section>'
-
-
-def chart(key: str, label: str) -> str:
-    """An empty place that the script draws a chart in."""
-    return f'<div class="chart" id="chart-{key}" role="img" aria-label="{escape(label, quote=True)}"></div>'
 
 
 def _proof_card(content: Content) -> tuple[str, str, str]:
@@ -152,78 +89,6 @@ def _switch(content: Content) -> str:
         for i, each in enumerate(content.shown)
     )
     return f'<fieldset id="switch"><legend>Plan shown</legend>{options}</fieldset>'
-
-
-def _plans(content: Content) -> list[str]:
-    """What the switch changes: a block for each plan, and the charts they share."""
-    blocks = "".join(_plan_block(each, i == 0) for i, each in enumerate(content.shown))
-    compared = " The measured run is below each predicted pool." if content.measured is not None else ""
-    return [
-        section(
-            "placement",
-            "Placement",
-            blocks,
-            "The nodes, their GPUs, and who has them; the number is the rank in its pool.",
-        ),
-        section(
-            "timeline",
-            "One iteration",
-            chart("gantt", "Gantt chart of the iteration, one row for each role of a pool"),
-            f"Every call on its pool. Hover or tap for compute, communication and evidence.{compared}",
-        ),
-        section(
-            "memory",
-            "Memory over the iteration",
-            "".join(_memory_block(each, i == 0) for i, each in enumerate(content.shown)),
-            "By role, on the fullest GPU of each pool: what a role always keeps, and hatched what its call needs on "
-            "top. The lines are what a plan may use and what a process sees; between them lies the headroom.",
-        ),
-    ]
-
-
-def _plan_block(shown: Shown, visible: bool) -> str:
-    plan = shown.plan
-    legend = "".join(
-        f'<li><span class="swatch" style="background:{color_of(plan, pool.name)}"></span>pool {escape(pool.name)}, '
-        f"GPUs {gpus_text(pool)}: {escape(', '.join(pool.roles) or 'generation')}</li>"
-        for pool in plan.pools
-    )
-    rows = []
-    for entry in plan.roles:
-        texts = (training_text(entry.training), generation_text(entry.generation), scoring_text(entry.inference))
-        rows.append((entry.role, entry.pool, *texts, ", ".join(entry.offload) or "-"))
-    layouts = table(("role", "pool", "training", "generation", "scoring", "offload"), rows)
-    told = [*worked_lines(plan), *speed_lines(shown.timeline)]
-    lines = "".join(f"<dt>{escape(line[:LABEL].strip())}</dt><dd>{escape(line[LABEL:])}</dd>" for line in told)
-    hidden = "" if visible else " hidden"
-    drawing = cluster_svg(plan, shown.facts) if visible else f'<div data-drawing="{shown.key}"></div>'
-    groups = [(pool.name, *row) for pool in plan.pools for row in group_rows(plan, pool)]
-    who = table(("pool", "role", "group", "GPUs"), groups)
-    return (
-        f'<div class="plan" data-plan="{shown.key}"{hidden}>{drawing}'
-        f'<ul class="legend">{legend}</ul>{layouts}<details><summary>Groups of ranks</summary>{who}</details>'
-        f'<dl class="told">{lines}</dl></div>'
-    )
-
-
-def _memory_block(shown: Shown, visible: bool) -> str:
-    parts = []
-    for i, pool in enumerate(shown.plan.pools):
-        rows = []
-        for row in memory_rows(shown.plan, pool, shown.facts):
-            whole, classes = parts_text(row["classes"])
-            rows.append((row["role"] or "any", row["when"], whole, classes))
-        terms = peak_terms(shown.plan, pool, shown.facts)
-        (role, name), size = max(terms.items(), key=lambda item: item[1])
-        peak = shown.timeline.memory[pool.name]
-        whose = f"{role}'s {name}" if role else name
-        parts.append(
-            chart(f"memory-{shown.key}-{i}", f"Memory of pool {pool.name} over the iteration, by role")
-            + f"<details><summary>pool {escape(pool.name)}: {memory_text(peak)}, in "
-            f"{escape(peak.peak_call)}, largest {escape(whose)} ({gib(size)} GiB)</summary>"
-            f"{table(('role', 'when', 'GiB', 'of which'), rows, ('GiB',))}</details>"
-        )
-    return f'<div class="plan" data-plan="{shown.key}"{"" if visible else " hidden"}>{"".join(parts)}</div>'
 
 
 def _sections(content: Content) -> list[str]:
@@ -331,7 +196,7 @@ def _charts(content: Content) -> dict[str, Any]:
         fixed["what-if"] = figures.what_if(content.what_if)
     by_plan = {
         each.key: {
-            "gantt": figures.gantt(each.timeline, content.measured if each is best else None),
+            "gantt": gantt(each.timeline, content.measured if each is best else None),
             **{
                 f"memory-{each.key}-{i}": memory_over_time(each.plan, pool, each.timeline, each.facts)
                 for i, pool in enumerate(each.plan.pools)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from simulator.feasibility import memories_on, pool_memory
 from simulator.full_length import peak_memory
+from simulator.pool_memory import memories_on, pool_memory
 
 if TYPE_CHECKING:
     from simulator.facts import Facts

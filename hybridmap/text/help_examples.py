@@ -35,7 +35,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explain": ("hybridmap explain JOB.yaml", "hybridmap explain hybridmap-out/plan.json"),
     "support": ("hybridmap support h200-sxm", "hybridmap support b200-sxm --engine tensorrt-llm@1.0"),
     "profile": ("hybridmap profile --quick --out my-machine",),
-    "validate": ("hybridmap validate RUN.yaml --iterations 10",),
+    "validate": (
+        "hybridmap validate RUN.yaml --iterations 10",
+        "hybridmap validate RUN.yaml --plan hybridmap-out/plan.json --as-planned",
+    ),
     "report": (
         "hybridmap report hybridmap-out/plan.json",
         "hybridmap report hybridmap-out/plan.json other/plan.json -o both.html",

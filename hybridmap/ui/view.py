@@ -8,7 +8,8 @@ from nicegui import ui
 
 from hybridmap.report import figures
 from hybridmap.report.cluster_svg import cluster_svg
-from hybridmap.report.html import table
+from hybridmap.report.elements import table
+from hybridmap.report.gantt import gantt
 from hybridmap.report.memory_figure import memory_over_time
 from hybridmap.text.notation import (
     about,
@@ -89,7 +90,7 @@ class View:
         self.cards["proof"].set(result.status, f"gap {percent(result.gap)}")
         self.cluster.set_content(cluster_svg(result.plan, facts))
         self.layouts.set_content(table(LAYOUTS, _rows(result)))
-        self.gantt.update_figure(_dressed(figures.gantt(timeline)))
+        self.gantt.update_figure(_dressed(gantt(timeline)))
         fullest = max(result.plan.pools, key=lambda pool: timeline.memory[pool.name].used_bytes)
         self.memory.update_figure(_dressed(memory_over_time(result.plan, fullest, timeline, facts)))
         self.others.set_text("")

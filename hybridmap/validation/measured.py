@@ -17,7 +17,8 @@ class Measured:
 
     ``kernels``: seconds of each kernel by name, of the slowest rank, by call, in an iteration of the warm-up.
     ``slowness``: how many times as long this machine's cores took beside the run as when profiled, the median, for
-    ranks that take cores. ``timelines`` are at the profile's pace: each is divided by what it was then.
+    ranks that take cores. ``timelines`` are at the profile's pace: each is divided by what it was then. ``device``:
+    what the ranks ran on, as its driver or its kernel names it.
     """
 
     timelines: tuple[Timeline, ...]
@@ -25,4 +26,5 @@ class Measured:
     kernels: Mapping[str, Mapping[str, float]]
     load_before: float
     load_after: float
+    device: str
     slowness: float = 1.0

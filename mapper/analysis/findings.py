@@ -14,9 +14,8 @@ import numpy as np
 
 from mapper.candidates.layouts import generation_layouts
 from simulator.cost import pricing
-from simulator.cost.role_layouts import RoleLayouts
+from simulator.cost.role_layouts import RoleLayouts, layouts_of
 from simulator.cost.role_memory import role_memory
-from simulator.feasibility import layouts_of
 from simulator.plan.layouts import Layouts
 
 if TYPE_CHECKING:

@@ -18,9 +18,11 @@ from mapper.search.incumbent import greedy
 from mapper.search.place import build_plan
 from profiles.errors import InfeasibleError, InputError, NoBasisError
 from simulator.cost.kv_budget import longest_bytes
-from simulator.feasibility import check_plan, layouts_of, pool_memory
+from simulator.cost.role_layouts import layouts_of
+from simulator.feasibility import check_plan
 from simulator.plan.plan import TokenBudget
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,8 @@ from mapper.model.makespan import makespan
 from mapper.problem import ColocationGroup
 from mapper.search.place import offload_of, placement_of
 from simulator.cost.pricing import call_cost
-from simulator.feasibility import layouts_of, memories_on
+from simulator.cost.role_layouts import layouts_of
+from simulator.pool_memory import memories_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

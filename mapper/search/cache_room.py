@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from simulator.cost.kv_budget import most_bytes
 from simulator.cost.memory import total
-from simulator.feasibility import layouts_of, memories_on
+from simulator.cost.role_layouts import layouts_of
+from simulator.pool_memory import memories_on
 
 if TYPE_CHECKING:
     from simulator.facts import Facts

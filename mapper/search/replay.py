@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from simulator.cost.kv_budget import kv_budget_bytes
 from simulator.cost.pricing import controller_cost, is_controller, role_costs
-from simulator.cost.role_layouts import RoleLayouts
-from simulator.feasibility import check_plan, layouts_of, pool_memory
+from simulator.cost.role_layouts import RoleLayouts, layouts_of
+from simulator.feasibility import check_plan
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.play.schedule import scheduled
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

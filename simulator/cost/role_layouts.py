@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from profiles.records import Ints
     from simulator.facts import Facts
     from simulator.plan.dataflow import Call
-    from simulator.plan.plan import Offload
+    from simulator.plan.plan import Offload, Plan, RolePlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,3 +124,29 @@ def calls_of(facts: Facts, role: str, layouts: RoleLayouts) -> tuple[Call, ...]:
     calls = facts.dataflow.calls_of(role)
     engine = ("generate", "transition")
     return calls if layouts.generation is not None else tuple(c for c in calls if c.kind not in engine)
+
+
+def layouts_of(entry: RolePlan, plan: Plan | None = None) -> RoleLayouts:
+    """The layouts of one role as a list of one candidate.
+
+    Parameters
+    ----------
+    entry
+        Of the role.
+    plan
+        Adds its schedule, where there is one.
+
+    Returns
+    -------
+    RoleLayouts
+        ``[1]``.
+    """
+    steady = plan.steps_in_flight if plan is not None and plan.schedule == "async" else None
+    return RoleLayouts(
+        separate_generation=entry.separate_generation,
+        steady_steps=steady,
+        offload=entry.offload,
+        training=Layouts.of([entry.training]) if entry.training else None,
+        inference=Layouts.of([entry.inference]) if entry.inference else None,
+        generation=GenerationLayouts.of([entry.generation]) if entry.generation else None,
+    )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from profiles.errors import InputError
 from profiles.records import Priced
 from simulator.cost.pricing import controller_cost, is_controller, role_costs
-from simulator.feasibility import layouts_of, require_feasible
+from simulator.cost.role_layouts import layouts_of
+from simulator.feasibility import require_feasible
 from simulator.full_length import peak_memory
 from simulator.plan.dataflow import STAGES
 from simulator.plan.timeline import MOST_S, Span, Timeline

@@ -56,10 +56,11 @@ def test_the_whole_command_at_toy_size(given: list[str], tmp_path: Path, monkeyp
     priced = json.loads((out / "engines.json").read_text())
     assert [row["training"] for row in priced] == ["fsdp2", "megatron-core"]
     for row in (row for row in priced if "left_out" not in row):
-        assert {"generation", "preparation", "training"} <= row["measured"].keys()
-        assert row["measured"].keys() <= row["predicted_s"].keys()
-        assert all(seen["low_s"] <= seen["s"] <= seen["high_s"] for seen in row["measured"].values())
-        assert row["measured"]["training"]["low_s"] > 0
+        stages = {line["name"]: line for line in row["timings"] if line["level"] == "stage"}
+        assert {"generation", "preparation", "training"} <= stages.keys()
+        assert all(line["low_s"] <= line["measured_s"] <= line["high_s"] for line in stages.values())
+        assert stages["training"]["low_s"] > 0 and stages["training"]["predicted_s"] > 0
+        assert row["priced_as"][0] == measure.CARD and row["ran_on"] and not row["calibrated"]
     page = (out / "report.md").read_text()
     assert "| standalone" not in page and "| mixed | iteration |" in page
     with tarfile.open(out / "report.tar.gz") as archive:

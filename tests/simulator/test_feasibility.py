@@ -9,11 +9,13 @@ import pytest
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from profiles.errors import InfeasibleError
+from simulator.cost.role_layouts import layouts_of
 from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
-from simulator.feasibility import check_plan, layouts_of, pool_memory, require_feasible
+from simulator.feasibility import check_plan, require_feasible
 from simulator.plan.plan import ParallelLayout, Plan
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 from tests.builders import (
     MOE,
     TINY,

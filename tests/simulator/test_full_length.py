@@ -9,9 +9,10 @@ from mapper.search.find_plan import find_plan
 from profiles.workload import LengthDistribution
 from simulator.cost.token_quantiles import ALWAYS, RARE, TYPICAL
 from simulator.facts import Facts
-from simulator.feasibility import check_plan, pool_memory
+from simulator.feasibility import check_plan
 from simulator.full_length import RAREST, peak_memory
 from simulator.plan.plan import Plan
+from simulator.pool_memory import pool_memory
 from tests.builders import TINY, make_facts, make_plan, replace_role, workload
 
 TAIL = LengthDistribution("lognormal", 400.0, 4096)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from simulator.feasibility import memories_on
 from simulator.host_memory import checkpoint_bytes, host_bytes_per_node
+from simulator.pool_memory import memories_on
 from tests.builders import make_facts, make_plan, replace_role
 
 

@@ -7,9 +7,10 @@ import pytest
 from profiles.errors import InfeasibleError
 from profiles.models.catalogue import load_model
 from profiles.models.shape import ModelShape
+from simulator.cost.role_layouts import layouts_of
 from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
-from simulator.feasibility import check_plan, layouts_of
+from simulator.feasibility import check_plan
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
 from tests.builders import MOE, TINY, engine_layout, make_facts, make_plan, replace_role, with_engine_pool, workload

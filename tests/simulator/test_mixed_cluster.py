@@ -13,9 +13,10 @@ from profiles.hardware import ClusterGroup
 from profiles.store import load_device
 from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import DeviceGroup, Facts
-from simulator.feasibility import check_plan, pool_memory
+from simulator.feasibility import check_plan
 from simulator.plan.layouts import GenerationLayouts
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 from tests.builders import make_facts, make_plan, with_engine_pool
 
 if TYPE_CHECKING:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hybridmap.job.load import load_job
+from simulator.plan.plan import Plan
+from simulator.play.simulate import simulate
 from tests.work import wait_until
 
 pytestmark = pytest.mark.thorough
@@ -121,6 +124,25 @@ def test_validate_compares_and_calibrates(run, profile: Path, tmp_path: Path) ->
     )
     assert after_s != before_s  # by the factors; benchmarks.loop says how near
     (profile / "calibration.yaml").unlink()
+
+
+@pytest.mark.slow
+def test_validate_as_planned_predicts_what_the_plan_was_planned_by(run, tmp_path: Path) -> None:
+    """The job's own device and engines: nothing that was measured here is asked for."""
+    job = EXAMPLES / "remax-tiny.yaml"
+    plan = Plan.model_validate_json((EXAMPLES / "remax-tiny-plan.json").read_text())
+    planned = simulate(plan, load_job(job).facts())
+    options = ["--iterations", "2", "--as-planned", "--json"]
+    done = run("validate", job, *options, "--out", tmp_path / "a")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    lines = {line["name"]: line for line in found["timings"] if line["level"] == "stage"}
+    for name in ("generation", "training"):
+        assert lines[name]["predicted_s"] == pytest.approx(planned.stages[name], rel=1e-6)
+        assert lines[name]["measured_s"] > 0
+    assert found["priced_as"][0] == "a100-80gb-sxm" and found["ran_on"] not in ("", "a100-80gb-sxm")
+    both = run("validate", job, *options, "--profile", tmp_path)
+    assert both.exit_code == 2 and "predict by one of them" in both.output + both.stderr
 
 
 def test_validate_without_a_profile_says_how_to_make_one(run, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from hybridmap.exports.imported import Given
 from hybridmap.exports.verl.import_run import import_verl
 from hybridmap.exports.verl.read import read_verl_config
 from profiles.errors import FileFormatError, InputError
-from simulator.feasibility import check_plan, pool_memory
+from simulator.feasibility import check_plan
+from simulator.pool_memory import pool_memory
 
 ROOT = Path(__file__).parents[3]
 CORE = (

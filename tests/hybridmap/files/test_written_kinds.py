@@ -102,7 +102,7 @@ def _run_of(job, plan, folder):
     measured = predicted.model_copy(update={"source": "measured"})
     (folder / "validate").mkdir()
     found = compare(predicted, predicted.iteration_s, [measured])
-    write_validation(folder / "validate", found, predicted, Measured((measured,), {}, {}, 0.0, 0.0), "0" * 64)
+    write_validation(folder / "validate", found, predicted, Measured((measured,), {}, {}, 0.0, 0.0, "a CPU"), "0" * 64)
     layer = learn(log_of([measured] * 3, "a run"), plan, job.facts()).file
     (folder / "calibration.yaml").write_text(text_of(layer))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hybridmap
+from hybridmap.job.implementation import ImplementationSection
 from hybridmap.job.load import job_from_document, load_job
-from hybridmap.job.schema import ImplementationSection
 from mapper.execution_mode import ExecutionMode
 from mapper.pins import Pin, Spare
 from profiles.errors import FileFormatError, InputError, UnknownNameError

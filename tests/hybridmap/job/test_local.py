@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from hybridmap.job.implementation import ImplementationSection
 from hybridmap.job.local import on_this_machine
 from hybridmap.job.problems import parse_job
-from hybridmap.job.schema import ClusterSection, ImplementationSection, RoleSection
+from hybridmap.job.schema import ClusterSection, RoleSection
 from hybridmap.profiling.device_file import slug, write_device_file
 from hybridmap.profiling.engine_files import write_engine_files
 from profiles.engine_names import TRAINING

@@ -14,7 +14,8 @@ from hybridmap.job.load import job_from_document
 from hybridmap.report import colors
 from hybridmap.report.cluster_svg import cluster_svg
 from hybridmap.report.content import content_of
-from hybridmap.report.html import page, script_json
+from hybridmap.report.elements import script_json
+from hybridmap.report.html import page
 from hybridmap.text.notation import about
 from hybridmap.text.plan import interval_s
 from hybridmap.validation.lanes import lanes

@@ -20,7 +20,7 @@ from hybridmap.commands.compare import _show_times as show_times
 from hybridmap.commands.explain import _show as show_explanation
 from hybridmap.commands.fit import _show as show_fit
 from hybridmap.commands.frontier import _show as show_frontier
-from hybridmap.commands.import_run import _show_steps as show_steps
+from hybridmap.commands.import_text import show_steps
 from hybridmap.commands.robust import statistics
 from hybridmap.commands.what_if import _show as show_what_if
 from hybridmap.console import say

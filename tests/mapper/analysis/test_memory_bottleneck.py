@@ -17,8 +17,8 @@ from mapper.price_families import with_memory
 from mapper.request import SearchRequest
 from mapper.search.find_plan import find_plan
 from mapper.search_options import OFFLOADS
-from simulator.feasibility import pool_memory
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 from tests.builders import TINY, make_facts, replace_role, workload
 
 if TYPE_CHECKING:

@@ -20,9 +20,10 @@ from mapper.candidates.engine import (
 from mapper.pins import Pin
 from mapper.search_options import USUAL
 from profiles.workload import LengthDistribution
-from simulator.feasibility import check_plan, pool_memory
+from simulator.feasibility import check_plan
 from simulator.plan.layouts import GenerationLayouts
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 from simulator.speculation import Speculation
 from tests.builders import TINY, make_plan, replace_role, tiny_facts, with_engine_pool, workload
 

@@ -10,8 +10,9 @@ from mapper.candidates.table import RoleTable, to_mib
 from mapper.model.instance import make_instance
 from mapper.problem import ColocationGroup, Problem, make_problem
 from simulator.facts import Facts
-from simulator.feasibility import check_plan, pool_memory
+from simulator.feasibility import check_plan
 from simulator.plan.plan import Plan, Pool, RolePlan
+from simulator.pool_memory import pool_memory
 from tests.builders import MOE, make_facts, tiny_facts, workload
 from tests.mapper.exhaustive import exhaustive
 from tests.mapper.tables import role_table

@@ -13,8 +13,8 @@ from mapper.execution_mode import GENERATOR, ExecutionMode
 from mapper.problem import make_problem
 from profiles.hardware import ClusterGroup
 from profiles.store import load_device
+from simulator.cost.role_layouts import layouts_of
 from simulator.facts import DeviceGroup
-from simulator.feasibility import layouts_of
 from simulator.play.simulate import build_timeline, price_calls
 from tests.builders import make_facts, make_plan, replace_role, with_engine_pool
 from tests.mapper.tables import role_table

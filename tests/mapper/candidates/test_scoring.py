@@ -18,9 +18,10 @@ from mapper.search_options import USUAL, SearchOptions
 from profiles.errors import InputError
 from simulator.cost import scoring_copy
 from simulator.cost.pricing import role_costs
+from simulator.cost.role_layouts import layouts_of
 from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
-from simulator.feasibility import check_plan, layouts_of
+from simulator.feasibility import check_plan
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout, RolePlan
 from simulator.play.simulate import simulate

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from mapper.price_families import with_response
 from mapper.search.replay import is_plain, layout_key, play_plans, stacked, with_room
 from simulator.facts import Facts
-from simulator.feasibility import check_plan, pool_memory
+from simulator.feasibility import check_plan
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 from tests.builders import engine_layout, make_plan, replace_role, tiny_facts, with_engine_pool, workload
 from tests.draws import draws
 

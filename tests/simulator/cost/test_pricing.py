@@ -15,11 +15,10 @@ from profiles.models.catalogue import load_model
 from profiles.records import Basis
 from profiles.workload import LengthDistribution
 from simulator.cost import generate, pricing
-from simulator.cost.role_layouts import RoleLayouts, head_of
+from simulator.cost.role_layouts import RoleLayouts, head_of, layouts_of
 from simulator.cost.role_memory import role_memory
 from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts, Implementation
-from simulator.feasibility import layouts_of
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import Offload
 from tests.builders import (

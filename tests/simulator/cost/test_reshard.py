@@ -21,9 +21,9 @@ from simulator.cost.handover import (
     receiving_bucket_bytes,
 )
 from simulator.cost.reshard import transition_cost, transition_peak_bytes, transition_volume_bytes
+from simulator.cost.role_layouts import layouts_of
 from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts, Implementation
-from simulator.feasibility import layouts_of
 from simulator.plan.groups import METHODS, Degrees, transition_shares
 from simulator.plan.layouts import GenerationLayouts, Layouts
 from simulator.plan.plan import ParallelLayout

@@ -7,12 +7,14 @@ import pytest
 
 from simulator.cost import comms, parameters, scoring_copy
 from simulator.cost.pricing import call_cost
+from simulator.cost.role_layouts import layouts_of
 from simulator.cost.role_memory import role_memory
 from simulator.facts import Facts
-from simulator.feasibility import check_plan, layouts_of, pool_memory
+from simulator.feasibility import check_plan
 from simulator.plan.layouts import Layouts
 from simulator.plan.plan import ParallelLayout, Plan
 from simulator.play.simulate import simulate
+from simulator.pool_memory import pool_memory
 from tests.builders import call_of, make_facts, make_plan, replace_role
 
 TRAINED = ParallelLayout(dp=2, tp=8, zero_stage=1)

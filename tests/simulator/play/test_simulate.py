@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hybridmap.text.plan import interval_s, speed_lines
 from mapper.problem import set_partitions
 from profiles.engine_facts import load_generation_engine
+from simulator.cost.role_layouts import layouts_of
 from simulator.cost.weight_sync import weight_sync_cost
 from simulator.facts import Facts
-from simulator.feasibility import layouts_of
 from simulator.plan.dataflow import STAGES
 from simulator.plan.plan import Plan
 from simulator.plan.timeline import Timeline
