@@ -3,7 +3,7 @@
 ``simulate`` knows that only of a whole plan, so no table holds it. What tables hold, calls alone, bounds it: no call
 gets faster in company. So ranges of plans are searched by calls alone, the lowest bound first; the answer of each is
 priced as ``simulate`` prices it, and a range whose answer loses to its neighbours is split around it: by how many ranks
-there are (each costs a little before every call), by who shares, by pool sizes. What a range of one placement and one
+there are (each costs a little between calls), by who shares, by pool sizes. What a range of one placement and one
 set of pool sizes still loses stays open: the reported gap has it.
 """
 
@@ -129,10 +129,14 @@ def _answer(
 
 
 def _alone(instance: Instance, one: _Range) -> Instance:
-    """The range with calls alone, each behind what the fewest ranks of the range cost before it."""
+    """The range with calls alone, those that follow others behind what the fewest ranks of the range cost."""
     assert instance.neighbours is not None, "ranks share a host"
     before = instance.neighbours.further_rank_ticks * (one.fewest - 1)
-    ticks = {role: {key: t + before for key, t in calls.items()} for role, calls in instance.ticks.items()}
+    follow = {call.key for call in instance.neighbours.problem.facts.dataflow.calls if call.inputs}
+    ticks = {
+        role: {key: t + before if key in follow else t for key, t in calls.items()}
+        for role, calls in instance.ticks.items()
+    }
     inside = replace(instance, neighbours=None, ticks=ticks, partitions=one.partitions, sizes=one.sizes)
     return with_budget(inside, one.most)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Prices whole plans of one problem, in ticks of ``tick_s`` seconds; ``further_rank_ticks`` before every call."""
+    """Prices whole plans of one problem, in ticks of ``tick_s`` seconds; ``further_rank_ticks`` between calls."""
 
     problem: Problem
     tick_s: float

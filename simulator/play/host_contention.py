@@ -3,8 +3,9 @@
 GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
 take turns where there are more of them than cores. How long a call takes then depends on what runs at the same time,
 which only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by
-what it met, and so on, a few times. No call gets faster in company, so an iteration of calls alone bounds the true one:
-that is what the mapper searches by (``mapper.search.host_contention``).
+what it met, and so on, a few times. What comes before a call is no rank's work and is not stretched: what more ranks add
+to it is measured. No call gets faster in company, so an iteration of calls alone bounds the true one: that is what the
+mapper searches by (``mapper.search.host_contention``).
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class SharedHost:
     neighbour_slowdown
         A call while another rank runs one, over the same call alone; at least 1.
     further_rank_s
-        What each rank beyond the first adds before a call, also one of another pool: one more process on the host.
+        What each rank beyond the first adds between two calls, also one of another pool: one more process on the host.
+    dispatch_s, pool_rank_s
+        What comes before a call in its time alone, and what that has for each further rank of its own pool.
     crowded_slowdown
         What a call that has been among more ranks than cores takes beyond fair turns, all of it; at least 1.
     spread
@@ -46,6 +49,8 @@ class SharedHost:
     further_rank_s: float = 0.0
     crowded_slowdown: float = 1.0
     spread: float = 0.0
+    dispatch_s: float = 0.0
+    pool_rank_s: float = 0.0
 
     def stretch(self, ranks: int) -> float:
         """How much longer a call takes while ``ranks`` ranks compute."""
@@ -70,7 +75,15 @@ def shared_host(facts: Facts) -> SharedHost | None:
         return None
     engine = facts.training
     slower, crowded = max(engine.neighbour_slowdown, 1.0), max(engine.crowded_slowdown, 1.0)
-    return SharedHost(facts.device.spec.gpus_per_node, slower, engine.dispatch_rank_s, crowded, engine.neighbour_spread)
+    return SharedHost(
+        facts.device.spec.gpus_per_node,
+        slower,
+        engine.dispatch_rank_s,
+        crowded,
+        engine.neighbour_spread,
+        engine.dispatch_s,
+        engine.dispatch_pool_rank_s,
+    )
 
 
 def stretched(
@@ -113,7 +126,8 @@ def _one(host: SharedHost, records: Sequence[Scheduled], alone_s: float, ranks: 
         most = max(most, busy)
     done = total * host.stretch(ranks[i]) / (me.end_s - me.start_s)  # share of a second's work that a second does
     crowded = most > max(host.num_cores, ranks[i])
-    return alone_s / done * (host.crowded_slowdown if crowded else 1.0)
+    before_s = min(host.dispatch_s + host.pool_rank_s * (ranks[i] - 1), alone_s)
+    return before_s + (alone_s - before_s) / done * (host.crowded_slowdown if crowded else 1.0)
 
 
 def settle(
@@ -121,7 +135,6 @@ def settle(
     durations: Mapping[str, float],
     ranks: Mapping[str, int],
     play: Callable[[Mapping[str, float]], tuple[Scheduled, ...]],
-    num_ranks: int = 1,
 ) -> dict[str, float]:
     """Seconds of every call among the calls that it meets.
 
@@ -135,8 +148,6 @@ def settle(
         On how many ranks each runs, by call key.
     play
         Runs an iteration with given seconds by call key.
-    num_ranks
-        Of the whole job; what comes before a call for those beyond the first is in its time.
 
     Returns
     -------
@@ -151,5 +162,4 @@ def settle(
     for _ in range(ROUNDS):
         times = stretched(host, play(found), [durations[k] for k in keys], [ranks[k] for k in keys])
         found = dict(zip(keys, times, strict=True))
-    before_s = host.further_rank_s * (num_ranks - 1)
-    return {key: seconds + before_s for key, seconds in found.items()}
+    return found

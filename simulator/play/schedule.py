@@ -108,6 +108,8 @@ def in_company(plan: Plan, facts: Facts, durations: Mapping[str, float]) -> tupl
 def beside_others(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> Mapping[str, float]:
     """Seconds of every call on average, among the calls that it meets.
 
+    What further ranks of the host add lies between two calls, so none of it before those that begin an iteration.
+
     Parameters
     ----------
     plan
@@ -126,7 +128,9 @@ def beside_others(plan: Plan, facts: Facts, alone_s: Mapping[str, float]) -> Map
     if host is None or plan.num_gpus < 2:
         return alone_s
     in_order = {call.key: alone_s[call.key] for call in facts.dataflow.calls}
-    return settle(host, in_order, _ranks(plan, facts), lambda s: run_events(_tasks_of(plan, facts, s)), plan.num_gpus)
+    found = settle(host, in_order, _ranks(plan, facts), lambda s: run_events(_tasks_of(plan, facts, s)))
+    more_s = host.further_rank_s * (plan.num_gpus - 1)
+    return {call.key: found[call.key] + (more_s if call.inputs else 0.0) for call in facts.dataflow.calls}
 
 
 def pools_of(plan: Plan) -> tuple[dict[str, str], str | None]:

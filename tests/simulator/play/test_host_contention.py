@@ -18,8 +18,14 @@ def played(tasks):
     return lambda durations: run_events([replace(task, duration_s=durations[task.name]) for task in tasks])
 
 
-def settled(tasks, ranks, host=HOST, num_ranks=1):
-    return settle(host, {t.name: t.duration_s for t in tasks}, ranks, played(tasks), num_ranks)
+def settled(tasks, ranks, host=HOST):
+    return settle(host, {t.name: t.duration_s for t in tasks}, ranks, played(tasks))
+
+
+def on_cpu(facts, **of_engine):
+    """The job on one host of two cores."""
+    spec = replace(facts.device.spec, kind="cpu", gpus_per_node=2)
+    return replace(facts, device=replace(facts.device, spec=spec), training=replace(facts.training, **of_engine))
 
 
 def test_two_calls_side_by_side_slow_each_other_and_one_alone_does_not():
@@ -46,11 +52,23 @@ def test_a_calls_own_ranks_are_in_its_time():
     assert settled(tasks, {"wide": 2, "note": 0}) == pytest.approx({"wide": 4.0, "note": 4.0})
 
 
-def test_each_further_rank_costs_before_every_call():
-    tasks = [Task("a", "A", 4.0, ()), Task("note", "controller", 1.0, (0,))]
-    host = replace(HOST, further_rank_s=0.5)
-    assert settled(tasks, {"a": 1, "note": 0}, host, num_ranks=1) == pytest.approx({"a": 4.0, "note": 1.0})
-    assert settled(tasks, {"a": 1, "note": 0}, host, num_ranks=3) == pytest.approx({"a": 5.0, "note": 2.0})
+def test_each_further_rank_costs_between_calls_and_not_around_an_iteration():
+    """Eight calls on one rank are a chain of eight, on a rank for each model one of five: four times between two."""
+    facts = make_facts("ppo", TINY, work=workload(32, 128, 128))
+    plan = make_plan(facts, (("actor",), ("critic",), ("reference",), ("reward",)), (1, 1, 1, 1))
+    without, with_ranks = (simulate(plan, on_cpu(facts, dispatch_rank_s=s)) for s in (0.0, 0.5))
+    assert with_ranks.iteration_s == pytest.approx(without.iteration_s + 4 * 3 * 0.5, rel=0.01)
+    first = [min(span.end_s for span in t.spans) for t in (without, with_ranks)]
+    assert first[0] == first[1]
+
+
+def test_what_comes_before_a_call_is_not_stretched():
+    """Three calls of 2 s on two cores, 1 s of each the controller's: 2 s of work take 3."""
+    tasks = [Task(name, name, 3.0, ()) for name in "abc"]
+    host = SharedHost(2, 1.0, dispatch_s=1.0)
+    assert settled(tasks, dict.fromkeys("abc", 1), host) == pytest.approx(dict.fromkeys("abc", 1.0 + 1.5 * 2.0))
+    wide = SharedHost(4, 1.0, dispatch_s=0.5, pool_rank_s=0.5)
+    assert settled(tasks, dict.fromkeys("abc", 2), wide) == pytest.approx(dict.fromkeys("abc", 1.0 + 1.5 * 2.0))
 
 
 @given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=6), st.floats(1.0, 3.0), st.integers(1, 4))
@@ -77,10 +95,6 @@ def test_pools_of_a_cpu_share_it_and_pools_of_gpus_do_not():
     plan = make_plan(facts, (("actor", "reference"), ("critic", "reward")), (1, 1))
     slowed = replace(facts, training=replace(facts.training, neighbour_slowdown=1.5))
     assert simulate(plan, slowed) == simulate(plan, facts)
-    cpu, slowed_cpu = (
-        replace(f, device=replace(f.device, spec=replace(f.device.spec, kind="cpu", gpus_per_node=2)))
-        for f in (facts, slowed)
-    )
-    alone, beside = (simulate(plan, f).stages for f in (cpu, slowed_cpu))
+    alone, beside = (simulate(plan, on_cpu(f)).stages for f in (facts, slowed))
     assert beside["training"] > 1.3 * alone["training"]
     assert beside["generation"] == alone["generation"], "nobody else computes then"
