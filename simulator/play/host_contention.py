@@ -3,9 +3,9 @@
 GPUs have their memory and their cores to themselves; the ranks of a CPU share caches, memory bandwidth and clocks, and
 take turns where there are more of them than cores. How long a call takes then depends on what runs at the same time,
 which only a played iteration knows. So an iteration is played with the times of calls alone, each call is stretched by
-what it met, and so on, a few times. What comes before a call is no rank's work and is not stretched: what more ranks add
-to it is measured. No call gets faster in company, so an iteration of calls alone bounds the true one: that is what the
-mapper searches by (``mapper.search.host_contention``).
+what it met, and so on, a few times. What comes before a call is no rank's work and is not stretched: what more ranks
+add to it is measured. No call gets faster in company, so an iteration of calls alone bounds the true one: that is what
+the mapper searches by (``mapper.search.host_contention``).
 """
 
 from __future__ import annotations
