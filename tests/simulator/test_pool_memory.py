@@ -1,4 +1,4 @@
-"""Protects what a plan needs on a pool's fullest GPU: what stays, the largest call, engines apart, and offloaded states."""
+"""Protects what a plan needs on a pool's fullest GPU: what stays, the largest call, engines apart, offloaded states."""
 
 import numpy as np
 import pytest
