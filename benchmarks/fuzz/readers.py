@@ -60,10 +60,10 @@ def read_timeline(path: Path) -> object:
     from hybridmap.files.timeline import read_any_timeline
     from hybridmap.files.trace import trace_document
     from hybridmap.json_text import to_json
-    from hybridmap.report import figures
+    from hybridmap.report.gantt import gantt
 
     timeline, plan = read_any_timeline(path)
-    to_json(figures.gantt(timeline))
+    to_json(gantt(timeline))
     return to_json(trace_document({"predicted": timeline}, plan))
 
 
