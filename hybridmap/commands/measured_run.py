@@ -1,4 +1,4 @@
-"""The run of ``hybridmap validate``: a plan for some iterations, at the pace of the profile's cores.
+"""The run of ``hybridmap validate``: a plan for some iterations, at the pace of the profile's cores where there is one.
 
 A door to torch and Ray, like ``run``: they are imported while it measures.
 """

@@ -1,4 +1,4 @@
-"""``hybridmap validate``: run a plan and set what it took beside what was predicted from this machine's profile.
+"""``hybridmap validate``: run a plan and set what it took beside what a profile of this machine, or its job, predicts.
 
 A door to torch and Ray, like ``run``: they are imported while the command runs.
 """

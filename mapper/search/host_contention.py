@@ -132,9 +132,9 @@ def _alone(instance: Instance, one: _Range) -> Instance:
     """The range with calls alone, those that follow others behind what the fewest ranks of the range cost."""
     assert instance.neighbours is not None, "ranks share a host"
     before = instance.neighbours.further_rank_ticks * (one.fewest - 1)
-    first = instance.neighbours.first_calls
+    follow = {call.key for call in instance.flow.calls if call.inputs}
     ticks = {
-        role: {key: t if key in first else t + before for key, t in calls.items()}
+        role: {key: t + before if key in follow else t for key, t in calls.items()}
         for role, calls in instance.ticks.items()
     }
     inside = replace(instance, neighbours=None, ticks=ticks, partitions=one.partitions, sizes=one.sizes)

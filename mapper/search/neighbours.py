@@ -18,15 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Prices whole plans of one problem, in ticks of ``tick_s`` seconds.
-
-    ``further_rank_ticks`` come before each call but the ``first_calls`` of an iteration.
-    """
+    """Prices whole plans of one problem, in ticks of ``tick_s`` seconds; ``further_rank_ticks`` between two calls."""
 
     problem: Problem
     tick_s: float
     further_rank_ticks: int
-    first_calls: frozenset[str] = frozenset()
 
     def ticks(self, instance: Instance, choice: Choice) -> int:
         """Ticks of an iteration of ``choice``, as ``simulate`` plays it."""
@@ -38,7 +34,4 @@ class Neighbours:
 def neighbours_of(problem: Problem, tick_s: float) -> Neighbours | None:
     """What ranks of the problem's host cost each other; ``None`` where they share nothing."""
     host = shared_host(problem.facts)
-    if host is None:
-        return None
-    first = frozenset(call.key for call in problem.facts.dataflow.calls if not call.inputs)
-    return Neighbours(problem, tick_s, round(host.further_rank_s / tick_s), first)
+    return None if host is None else Neighbours(problem, tick_s, round(host.further_rank_s / tick_s))

@@ -267,13 +267,16 @@ def test_where_no_checkpoint_is_whole_the_run_ends_and_the_file_is_named(tmp_pat
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_the_reason(tmp_path):
-    """Its folder goes while the run is at work."""
-    gone = tmp_path / "gone"
+    """A file takes its folder's place while the run is at work, in one move: what is being saved makes no other."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    gone, other = tmp_path / "gone", tmp_path / "other"
+    gone.symlink_to(tmp_path / "folder")
     settings = HERE.model_copy(update={"checkpoint": HERE.checkpoint.model_copy(update={"every": 1, "dir": str(gone)})})
 
     def remove(iteration, found):
-        gone.rename(tmp_path / "elsewhere")  # at once: what is being saved goes on writing
-        gone.write_text("a file in its place")
+        other.symlink_to(tmp_path / "file")
+        other.replace(gone)
 
     with pytest.raises(InputError, match=r"Not a directory|the checkpoint could not be written"):
         run(job("grpo", samples=2), colocated("grpo"), settings, tmp_path / "out", 4, watch=remove)
