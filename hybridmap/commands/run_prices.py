@@ -23,7 +23,7 @@ def local_facts(job: Job, config: RunConfig, plan: Plan) -> Facts:
     from executor.launch.choice import runs_here
 
     facts = job.facts()
-    training, generation, behind_s = facts.training, facts.generation, 0.0
+    training, generation = facts.training, facts.generation
     if runs_here(plan, config):
         training = replace(
             training,
@@ -35,15 +35,14 @@ def local_facts(job: Job, config: RunConfig, plan: Plan) -> Facts:
     else:  # ranks of their own wait for the controller between calls
         training = replace(training, call_s=training.call_s + training.wake_s)
         generation = replace(generation, call_s=generation.call_s + generation.wake_s)
-        behind_s = facts.training.wake_s
     learns_text = ALGORITHMS[job.document["algorithm"]].pretraining_loss and config.learning.pretrain_coefficient > 0
     work, roles = replace(facts.workload, pretrain_update=learns_text), dict(facts.roles)
     for role in ("reward", "cost"):
         function = config.function_of(role)
         if function is None:
             continue
-        taken = _function_s(function, config, facts, Path(job.cluster[0].device))
-        seconds = taken + behind_s / facts.workload.num_samples
+        # no wake_s: that is weights and operators to read anew, of which a function has none (docs/log.md, 2026-11-27)
+        seconds = _function_s(function, config, facts, Path(job.cluster[0].device))
         if role in roles:
             roles[role] = replace(roles[role], function_s_per_sample=seconds)
         else:

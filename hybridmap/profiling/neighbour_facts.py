@@ -10,6 +10,7 @@ import numpy as np
 from hybridmap.profiling.engine_fit import PROBE_KEYS
 from simulator.play.event_queue import Task, run_events
 from simulator.play.host_contention import SharedHost, settle
+from simulator.play.stragglers import with_stragglers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 MEANINGS = {
     "neighbour_slowdown": "a call beside one of another rank of the host, over the same call alone",
-    "crowded_slowdown": "a call among more ranks than cores, over what fair turns make of it",
+    "crowded_slowdown": "the last of more calls than cores, over its end by fair turns",
     "neighbour_spread": "standard deviation of a call beside one of another rank, over its median",
 }
 OF_INTERVAL = 2 * 1.96 * math.sqrt(math.pi / 2)
@@ -41,13 +42,14 @@ def neighbour_slowdowns(rows: Sequence[Row], num_cores: int) -> dict[str, tuple[
     probes = _by_probe(rows)
     beside = [r for times in probes if (r := _beside_another(times)) is not None]
     slower = max(float(np.median(beside)), 1.0) if beside else 1.0
-    host = SharedHost(num_cores, slower)
-    crowded = [r for times in probes if (r := _in_a_crowd(times, host)) is not None]
     spreads = [_spread_of(row) for row in rows if int(row["neighbours"]) == 1]
+    spread = float(np.median(spreads)) if spreads else 0.0
+    host = SharedHost(num_cores, slower, spread=spread)
+    crowded = [r for times in probes if (r := _in_a_crowd(times, host)) is not None]
     return {
         "neighbour_slowdown": (slower, len(beside)),
         "crowded_slowdown": (max(float(np.median(crowded)), 1.0) if crowded else 1.0, len(crowded)),
-        "neighbour_spread": (float(np.median(spreads)) if spreads else 0.0, len(beside)),
+        "neighbour_spread": (spread, len(beside)),
     }
 
 
@@ -76,12 +78,18 @@ def _beside_another(times: Times) -> float | None:
 
 
 def _in_a_crowd(times: Times, host: SharedHost) -> float | None:
-    """How much longer the slowest of more calls than cores, started at once, takes than by fair turns."""
+    """How much later the last of more calls than cores, started at once, ends than by fair turns.
+
+    Each varies, and so the last of them is late by fair turns, too (``stragglers``).
+    """
     crowd = times.get(FAR, {})
     alone = {call: times.get(0, {}).get(call, 0.0) for call in crowd}
     if len(crowd) <= host.num_cores or min(alone.values()) <= 0.0:
         return None
-    fair = settle(
-        host, alone, dict.fromkeys(alone, 1), lambda s: run_events([Task(key, key, s[key], ()) for key in alone])
-    )
-    return max(crowd.values()) / max(fair.values())
+
+    def tasks(seconds: Mapping[str, float]) -> list[Task]:
+        return [Task(key, key, seconds[key], ()) for key in alone]
+
+    fair = settle(host, alone, dict.fromkeys(alone, 1), lambda seconds: run_events(tasks(seconds)))
+    played = run_events(with_stragglers(tasks(fair), [host.spread] * len(alone)))
+    return max(crowd.values()) / max(record.end_s for record in played)

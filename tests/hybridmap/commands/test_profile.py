@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from executor.profiling.plans import ppo_plan
+from hybridmap.commands.run_prices import local_facts
 from hybridmap.job.load import load_job
 from simulator.plan.plan import Plan
 from simulator.play.simulate import simulate
@@ -173,3 +175,22 @@ def test_ctrl_c_keeps_rows_and_the_command_says_so(tmp_path: Path) -> None:
         assert process.wait() == 130
     assert "keeps" in said and "the same command resumes" in said
     assert journal.read_bytes().count(b"\n") >= 10
+
+
+def test_a_function_behind_a_controller_takes_what_it_takes_alone(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that waited reads weights and operators anew (`wake_s`); a function has none."""
+    slow = tmp_path / "profile"
+    shutil.copytree(profile, slow)
+    engine = next((slow / "engines").glob("torch-native@*.yaml"))
+    woken = yaml.safe_load(engine.read_text())
+    woken["facts"]["wake_s"]["value"] = 3e-3
+    engine.write_text(yaml.safe_dump(woken, sort_keys=False))
+    monkeypatch.setattr("executor.profiling.functions.time_function", lambda *_: 2e-5)
+    job = load_job(EXAMPLES / "ppo-tiny.yaml", slow, 2)
+    assert job.run is not None and job.facts().training.wake_s == 3e-3
+    plan = ppo_plan((("actor", "critic", "reference", "reward"),), 128, 64)
+    behind = local_facts(job, job.run.model_copy(update={"launcher": "ray"}), plan)
+    assert behind.training.call_s == pytest.approx(job.facts().training.call_s + 3e-3), "a model's calls wake"
+    assert behind.roles["reward"].function_s_per_sample == 2e-5

@@ -7,6 +7,9 @@ from executor.profiling.engine_step import Probe
 from executor.profiling.statistics import summarise
 from hybridmap.profiling.neighbour_facts import FAR, neighbour_slowdowns
 from profiles.models.probe_models import tiny_config
+from simulator.play.event_queue import Task, run_events
+from simulator.play.host_contention import SharedHost, settle
+from simulator.play.stragglers import with_stragglers
 
 PROBE = Probe(tiny_config(layers=2, hidden=32), 32, 4, 3, 16, 2)
 
@@ -50,3 +53,17 @@ def test_a_crowd_costs_what_its_longest_call_takes_beyond_fair_turns(measured_s:
     rows = [row(call, n, s) for n, times in ((0, alone), (FAR, crowd)) for call, s in times.items()]
     assert neighbour_slowdowns(rows, 2)["crowded_slowdown"] == (pytest.approx(ratio, rel=0.02), 1)
     assert neighbour_slowdowns(rows, 4)["crowded_slowdown"] == (1.0, 0), "each has a core"
+
+
+def test_a_crowd_that_varies_is_priced_to_end_when_it_did() -> None:
+    """Of two calls that each vary by a tenth one ends late by chance: that is in the measured end, and not added to it."""
+    alone = {"compute_values": 2.0, "compute_ref_log_prob": 2.0, "compute_reward": 1.0}
+    crowd = {"compute_values": 3.0, "compute_ref_log_prob": 2.6, "compute_reward": 1.5}
+    beside = {call: s for call, s in alone.items() if call != "compute_reward"}
+    rows = [row(call, n, s) for n, times in ((0, alone), (1, beside), (FAR, crowd)) for call, s in times.items()]
+    found = {name: value for name, (value, _) in neighbour_slowdowns(rows, 2).items()}
+    host = SharedHost(2, found["neighbour_slowdown"], 0.0, found["crowded_slowdown"], found["neighbour_spread"])
+    assert host.spread > 0.1
+    longer = settle(host, alone, dict.fromkeys(alone, 1), lambda s: run_events([Task(c, c, s[c], ()) for c in alone]))
+    tasks = with_stragglers([Task(c, c, longer[c], ()) for c in alone], [host.spread] * len(alone))
+    assert max(record.end_s for record in run_events(tasks)) == pytest.approx(3.0, rel=0.01)
