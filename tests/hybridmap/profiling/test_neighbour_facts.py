@@ -56,7 +56,7 @@ def test_a_crowd_costs_what_its_longest_call_takes_beyond_fair_turns(measured_s:
 
 
 def test_a_crowd_that_varies_is_priced_to_end_when_it_did() -> None:
-    """Of two calls that each vary by a tenth one ends late by chance: that is in the measured end, and not added to it."""
+    """Of calls that each vary by a tenth one ends late by chance: that is in the measured end and not added to it."""
     alone = {"compute_values": 2.0, "compute_ref_log_prob": 2.0, "compute_reward": 1.0}
     crowd = {"compute_values": 3.0, "compute_ref_log_prob": 2.6, "compute_reward": 1.5}
     beside = {call: s for call, s in alone.items() if call != "compute_reward"}
