@@ -71,7 +71,7 @@ def test_stage_times_follow_the_critical_path_and_add_up():
 
 
 def test_a_rank_goes_on_to_its_next_call_while_another_is_late():
-    """Two ranks score twice; the second is late, and its own calls are the path: nothing of them is time between calls."""
+    """Two ranks score twice; the second is late, and its calls are the path: none of their time is between calls."""
     records = [
         record(1, "generate_sequences", "A", 0, 0.0, 1.0),
         record(1, "generate_sequences", "A", 1, 0.0, 1.0),
