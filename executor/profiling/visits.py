@@ -112,14 +112,10 @@ def scaled(timeline: Timeline, times: float) -> Timeline:
         inside = {"compute_s": ratio * span.compute_s, "comm_s": ratio * span.comm_s, "counts": counts}
         return span.model_copy(update={"start_s": float(start_s), "end_s": float(end_s), **inside})
 
-    stages = {stage: times * s for stage, s in timeline.stages.items()}
-    if "other" in stages:  # a rank's late start is in a call's span and between calls: whole iterations count
-        calls_s = sum(s for stage, s in stages.items() if stage != "other")
-        stages["other"] = max(float(then_s[-1]) - calls_s, 0.0)
     return timeline.model_copy(
         update={
             "iteration_s": float(then_s[-1]),
-            "stages": stages,
+            "stages": {stage: (rest if stage == "other" else times) * s for stage, s in timeline.stages.items()},
             "spans": tuple(span_of(span) for span in timeline.spans),
         }
     )

@@ -118,8 +118,7 @@ class Timeline(Sealed):
     @property
     def between_s(self) -> float:
         """Seconds of the iteration in which no call of its critical path ran."""
-        calls_s = sum(span.duration_s for span in self.spans if span.critical and span.stage == "other")
-        return self.iteration_s - sum(s for stage, s in self.stages.items() if stage != "other") - calls_s
+        return self.iteration_s - sum(span.duration_s for span in self.spans if span.critical)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a span, in call order: its fields, ``duration_s``, and ``basis_KIND`` per kind of evidence."""
