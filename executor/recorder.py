@@ -35,31 +35,40 @@ def timeline_of(
     """One iteration between two wall-clock times, from the records of its calls; other calls are left out.
 
     A span is a call on its pool, from its first rank's start to its last rank's end, or with ``per_rank`` a call on
-    one rank, its pool named ``A/0``. ``compute_s`` and ``comm_s`` are those of the rank that took longest. ``in_turn``:
-    one process made all calls, each after the one before, whatever their pools.
+    one rank, its pool named ``A/0``. ``compute_s`` and ``comm_s`` are those of the rank that took longest. Stage times
+    are those of the ranks that the iteration waited for; a span is critical where one of its ranks was among them.
+    ``in_turn``: one process made all calls, each after the one before, whatever their pools.
     """
     stages = {call.key: call.stage for call in flow.calls}
+    mine = [record for record in records if record.key in stages]
     grouped: dict[tuple[int, str], list[CallRecord]] = {}
-    for record in records:
-        if record.key in stages:
-            place = f"{record.pool}/{record.rank}" if per_rank else record.pool
-            grouped.setdefault((record.number, place), []).append(record)
-    spans = [_span(place, found, stages, start_s) for (_, place), found in sorted(grouped.items())]
+    for record in mine:
+        grouped.setdefault((record.number, _place(record, per_rank)), []).append(record)
     inputs = {call.key: tuple(stages) if in_turn else call.inputs for call in flow.calls}
-    marked, shares = _critical(spans, end_s - start_s, inputs)
+    path, between_s = _critical(mine, start_s, end_s, inputs)
+    critical = {(record.number, _place(record, per_rank)) for record in path}
+    spans = [_span(at[1], found, stages, start_s, at in critical) for at, found in sorted(grouped.items())]
+    shares: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
+    shares["other"] = between_s
+    for record in path:
+        shares[stages[record.key]] += record.end_s - record.start_s
     return Timeline(
         source="measured",
         iteration_s=end_s - start_s,
-        stages=shares,
-        spans=tuple(marked),
-        memory=_memory([r for found in grouped.values() for r in found]),
+        stages={stage: share for stage, share in shares.items() if share > 0},
+        spans=tuple(spans),
+        memory=_memory(mine),
         basis={"measured": 1.0},
         tokens=tokens,
         num_gpus=num_gpus,
     )
 
 
-def _span(place: str, records: Sequence[CallRecord], stages: dict[str, Stage], origin_s: float) -> Span:
+def _place(record: CallRecord, per_rank: bool) -> str:
+    return f"{record.pool}/{record.rank}" if per_rank else record.pool
+
+
+def _span(place: str, records: Sequence[CallRecord], stages: dict[str, Stage], origin_s: float, critical: bool) -> Span:
     longest = max(records, key=lambda r: r.end_s - r.start_s)
     comm_s = longest.comm_s + longest.host_s
     start_s, end_s = min(r.start_s for r in records), max(r.end_s for r in records)
@@ -74,6 +83,8 @@ def _span(place: str, records: Sequence[CallRecord], stages: dict[str, Stage], o
         compute_s=max(longest.end_s - longest.start_s - comm_s, 0.0),
         comm_s=comm_s,
         basis={"measured": end_s - start_s},
+        critical=critical,
+        late_s=max(records, key=lambda r: r.end_s).start_s - start_s,
         counts=_counts(records),
     )
 
@@ -94,30 +105,30 @@ def _counts(records: Sequence[CallRecord]) -> Counts:
 
 
 def _critical(
-    spans: list[Span], iteration_s: float, inputs: Mapping[str, tuple[str, ...]]
-) -> tuple[list[Span], dict[Stage, float]]:
-    """Walk back from the last span, each time to the latest that it waited for; time between spans is ``other``.
+    records: Sequence[CallRecord], start_s: float, end_s: float, inputs: Mapping[str, tuple[str, ...]]
+) -> tuple[list[CallRecord], float]:
+    """The records that an iteration waited for, and the seconds between them.
 
-    A call waits for its inputs and for its pool. Calls of other pools that the controller started a moment earlier
-    are no part of its path. What waited for nothing on record (an iteration's first call, one whose inputs are of an
-    iteration before) follows whatever had ended.
+    Walks back from the last record, each time to the latest that it waited for. A rank's call waits for its inputs on
+    all their ranks and for the calls of its own rank: one goes on to its next call while another is late. Calls of
+    other pools that the controller started a moment earlier are no part of its path. What waited for nothing on record
+    (an iteration's first call, one whose inputs are of an iteration before) follows whatever had ended.
     """
-    shares: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
-    at_s, critical, span = iteration_s, set(), None
-    while True:
-        before = [i for i, other in enumerate(spans) if i not in critical and other.end_s <= at_s + _NEAR_S]
-        if not before:
-            break
-        waited = [i for i in before if span is None or spans[i].pool == span.pool or spans[i].call in inputs[span.call]]
-        latest = max(waited or before, key=lambda i: spans[i].end_s)
-        span = spans[latest]
-        critical.add(latest)
-        shares["other"] += at_s - min(span.end_s, at_s)
-        shares[span.stage] += min(span.end_s, at_s) - span.start_s
-        at_s = span.start_s
-    shares["other"] += at_s
-    marked = [s.model_copy(update={"critical": i in critical}) for i, s in enumerate(spans)]
-    return marked, {stage: share for stage, share in shares.items() if share > 0}
+    left, at_s, between_s = list(records), end_s, 0.0
+    path: list[CallRecord] = []
+    while before := [record for record in left if record.end_s <= at_s + _NEAR_S]:
+        last = path[-1] if path else None
+        waited = [r for r in before if last is None or _same_rank(r, last) or r.key in inputs[last.key]]
+        latest = max(waited or before, key=lambda r: r.end_s)
+        between_s += max(at_s - latest.end_s, 0.0)
+        path.append(latest)
+        left.remove(latest)
+        at_s = latest.start_s
+    return path, between_s + at_s - start_s
+
+
+def _same_rank(one: CallRecord, other: CallRecord) -> bool:
+    return (one.pool, one.rank) == (other.pool, other.rank)
 
 
 def _memory(records: Sequence[CallRecord]) -> dict[str, PoolMemory]:

@@ -136,7 +136,7 @@ class GenerationEngine(_Engine):
     element_wise_ratio: float = 1.0
     call_s: float = 0.0
     wake_s: float = 0.0
-    start_skew_s: float = 0.0
+    call_rank_s: float = 0.0
     stands_in: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     bases: Mapping[str, Basis] = field(default_factory=dict, hash=False, compare=False, repr=False)
@@ -225,7 +225,7 @@ class TrainingEngine(_Engine):
     dispatch_iteration_s_per_sample: float = 0.0
     dispatch_rank_s: float = 0.0
     dispatch_pool_rank_s: float = 0.0
-    start_skew_s: float = 0.0
+    call_rank_s: float = 0.0
     neighbour_slowdown: float = 1.0
     crowded_slowdown: float = 1.0
     neighbour_spread: float = 0.0

@@ -84,7 +84,7 @@ def _rows(probe: Probe, dtype: str, plan: Plan, timelines: Sequence[Timeline]) -
     ranks, pools = plan.num_gpus, len(plan.pools)
     alone = ranks == pools
     for call in calls_with(pools - 1) if alone else TOGETHER:
-        times = [s.duration_s for t in timelines for s in t.spans if s.call == call]
+        times = [s.rank_s for t in timelines for s in t.spans if s.call == call]
         company: Key = {"neighbours": pools - 1} if alone else {"ranks": ranks}
         yield ROWS if alone else OF_RANKS, {**probe.key(dtype, call), **company}, summarise(times)
     for part, summary in gaps(timelines, plan).items():

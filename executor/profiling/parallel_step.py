@@ -1,7 +1,7 @@
 """Calls of two data-parallel ranks, each a process of its own behind a controller: what one rank alone does not show.
 
-Ranks start one after the other, wait for each other in collectives, and share the machine. Times are those of a run's
-recorder: from the first rank's start to the last one's end. The run is made twice.
+Ranks wait for each other in collectives and share the machine. Times are those of a run's recorder, of the rank that
+ends last; that it starts late is time between calls. The run is made twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure_parallel(probe: Probe, dtype: str, ranks: int, iterations: int) -> I
         for _ in range(ROUNDS):
             timelines = run(job, _plan(probe, ranks), config, folder, iterations + WARMUP)
             for call, rounds in found.items():
-                spans = [s.duration_s for t in timelines[WARMUP:] for s in t.spans if s.call == call]
+                spans = [s.rank_s for t in timelines[WARMUP:] for s in t.spans if s.call == call]
                 rounds.append(summarise(spans))
     for call, rounds in found.items():
         yield {**probe.key(dtype, call), "ranks": ranks}, least_disturbed(rounds)

@@ -109,13 +109,18 @@ def scaled(timeline: Timeline, times: float) -> Timeline:
         if counts is not None:
             more = {"host_s": ratio * counts.host_s, "device_s": ratio * counts.device_s}
             counts = counts.model_copy(update=more)
-        inside = {"compute_s": ratio * span.compute_s, "comm_s": ratio * span.comm_s, "counts": counts}
+        parts = {"compute_s": span.compute_s, "comm_s": span.comm_s, "late_s": span.late_s}
+        inside = {name: ratio * s for name, s in parts.items()} | {"counts": counts}
         return span.model_copy(update={"start_s": float(start_s), "end_s": float(end_s), **inside})
 
+    stages = {stage: times * s for stage, s in timeline.stages.items()}
+    if "other" in stages:  # a rank's late start is in a call's span and between calls: whole iterations count
+        calls_s = sum(s for stage, s in stages.items() if stage != "other")
+        stages["other"] = max(float(then_s[-1]) - calls_s, 0.0)
     return timeline.model_copy(
         update={
             "iteration_s": float(then_s[-1]),
-            "stages": {stage: (rest if stage == "other" else times) * s for stage, s in timeline.stages.items()},
+            "stages": stages,
             "spans": tuple(span_of(span) for span in timeline.spans),
         }
     )

@@ -33,7 +33,7 @@ ACCUMULATE_BYTES = 12.0
 """Per parameter of a micro-batch: gradient and sum read, sum written, in fp32."""
 NOT_MEASURED = "not measured"
 """Source of a constant that no row of this machine gave."""
-LATER = "each further rank of a call starts so much later"
+FURTHER_RANK = "a call takes so much longer for each further rank"
 MEETING = "ranks waiting for each other at a collective"
 
 MEANINGS = {
@@ -87,8 +87,8 @@ def write_engine_files(folder: Path, device: DeviceProfile, rows: Mapping[str, S
         )
         found = fit_together(together, engines, rows.get("neighbour_step", ()))
         source = f"fit on {len(together)} calls of two ranks timed here"
-        generation["start_skew_s"] = _fact(found.generation_skew_s, "s", LATER, source, "fitted")
-        training["start_skew_s"] = _fact(found.training_skew_s, "s", LATER, source, "fitted")
+        generation["call_rank_s"] = _fact(found.generation_rank_s, "s", FURTHER_RANK, source, "fitted")
+        training["call_rank_s"] = _fact(found.training_rank_s, "s", FURTHER_RANK, source, "fitted")
         training["meeting_s"] = _fact(found.meeting_s, "s", MEETING, source, "fitted")
         write_atomically(out / TRAINING, _text(_training_file(training), rows))
         write_atomically(out / GENERATION, _text(_generation_file(generation), rows))
@@ -137,7 +137,7 @@ def _training_facts(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
         "export_s_per_tensor": _fact(0, "s", "no weights are handed over by name", counted),
         "meetings_per_step": _fact(4, "meetings", "collectives of a step before which ranks computed", counted),
         "meeting_s": _fact(0.0, "s", MEETING, NOT_MEASURED),
-        "start_skew_s": _fact(0.0, "s", LATER, NOT_MEASURED),
+        "call_rank_s": _fact(0.0, "s", FURTHER_RANK, NOT_MEASURED),
         "wake_s": _waking(rows, generation=False),
         **_dispatch_facts(rows.get("dispatch", ())),
     }

@@ -165,37 +165,37 @@ def fit_wake(rows: Sequence[Row], engines: Engines, kind: str) -> float | None:
 
 @dataclass(frozen=True)
 class Together:
-    """Seconds that ranks of a call start apart, by engine, and that they wait for each other at a meeting."""
+    """Seconds that a call takes longer for each further rank, by engine, and that ranks wait at a meeting."""
 
-    generation_skew_s: float
-    training_skew_s: float
+    generation_rank_s: float
+    training_rank_s: float
     meeting_s: float
 
 
 def fit_together(rows: Sequence[Row], engines: Engines, alone: Sequence[Row] = ()) -> Together:
-    """Start skews and meeting time from calls of several ranks; nothing else is fitted here.
+    """What further ranks add to calls, and their meetings; nothing else is fitted here.
 
-    Generation and scoring have no collective between data-parallel ranks, so what they take longer than their share
-    alone is skew: generation's is its own, since it follows the hand-over of weights and ends when its slower rank
-    does. What an update takes longer beyond scoring's is waiting, shared out over the meetings of its steps. Where the
-    same call was measured on one rank (``alone``, of table ``neighbour_step``), its share is of that time, so that an
-    error of its price is no skew.
+    Generation and scoring have no collective between data-parallel ranks: what they take longer than a rank's share is
+    what further ranks add. Generation's is its own, since it follows the hand-over of weights. What an update takes
+    longer beyond scoring's is waiting, shared out over the meetings of its steps. Where the same call was measured on
+    one rank (``alone``, of table ``neighbour_step``), its share is of that time, so that an error of its price is not
+    put down to ranks.
     """
     late = [
         (row["call"], _beyond_share(row, engines, alone) / (row["ranks"] - 1)) for row in rows if not is_update(row)
     ]
     generating = [s for call, s in late if call == "generate_sequences"]
     scoring = [s for call, s in late if call != "generate_sequences"]
-    skew_s = max(float(np.median(scoring or generating)), 0.0) if scoring or generating else 0.0
+    rank_s = max(float(np.median(scoring or generating)), 0.0) if scoring or generating else 0.0
     meetings = [
-        (_beyond_share(row, engines, alone) - skew_s * (row["ranks"] - 1))
+        (_beyond_share(row, engines, alone) - rank_s * (row["ranks"] - 1))
         / (row["minibatches"] * engines.training.meetings_per_step)
         for row in rows
         if is_update(row)
     ]
     return Together(
-        generation_skew_s=max(float(np.median(generating)), 0.0) if generating else skew_s,
-        training_skew_s=skew_s,
+        generation_rank_s=max(float(np.median(generating)), 0.0) if generating else rank_s,
+        training_rank_s=rank_s,
         meeting_s=max(float(np.median(meetings)), 0.0) if meetings else 0.0,
     )
 

@@ -93,7 +93,7 @@ def log_of(timelines: Sequence[Timeline], source: str) -> RunLog:
     steps = [
         LoggedStep(
             i,
-            {span.call: span.duration_s for span in timeline.spans} | {STEP: timeline.iteration_s},
+            {span.call: span.rank_s for span in timeline.spans} | {STEP: timeline.iteration_s},
             between_s=timeline.between_s,
         )
         for i, timeline in enumerate(timelines)

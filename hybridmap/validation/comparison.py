@@ -138,7 +138,7 @@ def _call(span: Span, measured: Sequence[Timeline]) -> Timing | None:
     spans = [s for timeline in measured for s in timeline.spans if s.call == span.call]
     if not spans:
         return None
-    found = _timing("call", span.call, span.duration_s, [s.duration_s for s in spans])
+    found = _timing("call", span.call, span.rank_s, [s.rank_s for s in spans])
     device_s = float(np.median([s.counts.device_s if s.counts else 0.0 for s in spans]))
     return found.model_copy(update={"role": span.role, "pool": span.pool, "stage": span.stage, "device_s": device_s})
 

@@ -105,8 +105,7 @@ def priced_copies(facts: Facts, call: Call, listed: Layouts, owner: Ints) -> Pri
     """Layouts that a copy may score in, without what comes before the call: that depends on the weights' GPUs."""
     copies = priced(facts, call, listed, owner)
     engine = facts.training
-    late_s = engine.start_skew_s * pricing.share_of_start(facts, call)
-    rank_s = late_s * facts.correction(call.api, call.role) + engine.dispatch_pool_rank_s
+    rank_s = engine.call_rank_s * facts.correction(call.api, call.role) + engine.dispatch_pool_rank_s
     started = rank_s * (copies.layouts.num_gpus - 1.0)
     return replace(copies, seconds=copies.seconds - started)  # GPUs of the copy have no say in when a call starts
 

@@ -79,33 +79,13 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
     Cost
         Seconds times the calibration's factor, what it says each sample takes beside, and dispatch, ``[C]``.
     """
-    others = num_gpus - 1.0  # ranks start one after the other
+    others = num_gpus - 1.0
     runs = facts.generation if call.kind == "generate" else facts.training
-    late = Cost.of_compute(runs.priced(start_skew_s=others * share_of_start(facts, call)))
+    further = Cost.of_compute(runs.priced(call_rank_s=others))
     beside_s = facts.calibration.seconds_per_sample.get(call.api, 0.0) * facts.workload.num_samples
     dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, dispatch_pool_rank_s=others))
-    whole = (cost + late) * facts.correction(call.api, call.role) + dispatch
+    whole = (cost + further) * facts.correction(call.api, call.role) + dispatch
     return whole + Cost.of_compute(Priced.of(beside_s, Basis.MEASURED)) if beside_s else whole
-
-
-def share_of_start(facts: Facts, call: Call) -> float:
-    """How much of a late start a call pays for.
-
-    Scoring calls are issued together, and a rank goes from one to the next without waiting for others: who is late in
-    the first is as late at the end of the last. Which of them share a pool no price of one call knows, so each takes
-    its share of all: too little by the rest where pools apart score on several ranks each.
-
-    Parameters
-    ----------
-    call
-        Of the dataflow.
-
-    Returns
-    -------
-    float
-        1 for generation and updates, whose results others wait for.
-    """
-    return 1.0 / facts.dataflow.num_scoring if call.kind == "forward" else 1.0
 
 
 def call_of_kind(facts: Facts, kind: str) -> Call:

@@ -59,11 +59,6 @@ class Dataflow:
         """The calls of one role, in call order."""
         return tuple(call for call in self.calls if call.role == role)
 
-    @property
-    def num_scoring(self) -> int:
-        """Calls that score what was generated, by a model or a function."""
-        return sum(call.kind == "forward" for call in self.calls)
-
     def index(self, key: str) -> int:
         """Position of a call in call order."""
         return next(i for i, call in enumerate(self.calls) if call.key == key)

@@ -46,7 +46,8 @@ class Counts(Record):
 class Span(Record):
     """One call on one pool. ``compute_s`` and ``comm_s`` are its parts before they overlap.
 
-    Copies between device and host count as communication. ``counts`` only where the span was measured.
+    Copies between device and host count as communication. ``counts`` only where the span was measured. ``late_s``: how
+    long after its first rank the one started that ended last, and that the iteration waited for.
     """
 
     call: str
@@ -60,11 +61,17 @@ class Span(Record):
     comm_s: Seconds
     basis: dict[str, float]
     critical: bool = False
+    late_s: Seconds = 0.0
     counts: Counts | None = None
 
     @property
     def duration_s(self) -> float:
         return self.end_s - self.start_s
+
+    @property
+    def rank_s(self) -> float:
+        """Seconds of the rank that ended last: what a price is of. Its late start is time between calls."""
+        return self.duration_s - self.late_s
 
 
 class PoolMemory(Record):
@@ -118,7 +125,8 @@ class Timeline(Sealed):
     @property
     def between_s(self) -> float:
         """Seconds of the iteration in which no call of its critical path ran."""
-        return self.iteration_s - sum(span.duration_s for span in self.spans if span.critical)
+        calls_s = sum(span.duration_s for span in self.spans if span.critical and span.stage == "other")
+        return self.iteration_s - sum(s for stage, s in self.stages.items() if stage != "other") - calls_s
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a span, in call order: its fields, ``duration_s``, and ``basis_KIND`` per kind of evidence."""

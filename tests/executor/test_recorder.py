@@ -61,12 +61,38 @@ def test_with_a_span_per_rank_pools_name_it():
 
 def test_stage_times_follow_the_critical_path_and_add_up():
     timeline = timeline_of(RECORDS, FLOW, 1000.0, 1010.0, tokens=50, num_gpus=3)
-    assert timeline.stages == {"transition": 1.0, "generation": 3.0, "preparation": 3.0, "training": 2.0, "other": 1.0}
+    assert timeline.stages == {"transition": 1.0, "generation": 2.5, "preparation": 3.0, "training": 2.0, "other": 1.5}
     assert [s.call for s in timeline.spans if s.critical] == [
         "transition",
         "generate_sequences",
         "compute_ref_log_prob",
         "update_actor",
+    ]
+
+
+def test_a_rank_goes_on_to_its_next_call_while_another_is_late():
+    """Two ranks score twice; the second is late, and its calls are the path: none of their time is between calls."""
+    records = [
+        record(1, "generate_sequences", "A", 0, 0.0, 1.0),
+        record(1, "generate_sequences", "A", 1, 0.0, 1.0),
+        record(2, "compute_values", "A", 0, 2.0, 3.0),
+        record(2, "compute_values", "A", 1, 2.5, 4.0),
+        record(3, "compute_ref_log_prob", "A", 0, 3.5, 4.5),
+        record(3, "compute_ref_log_prob", "A", 1, 4.0, 5.5),
+        record(4, "compute_advantage", "controller", 0, 5.5, 6.0),
+        record(5, "update_critic", "A", 0, 6.5, 7.0),
+        record(5, "update_critic", "A", 1, 6.5, 7.0),
+    ]
+    timeline = timeline_of(records, FLOW, 1000.0, 1007.0, tokens=1, num_gpus=2)
+    assert timeline.stages == {"generation": 1.0, "preparation": 3.0, "training": 0.5, "other": 2.5}
+    assert timeline.between_s == 2.0, "a rank that starts late does nothing before"
+    assert all(span.critical for span in timeline.spans)
+    assert [(s.call, s.duration_s, s.rank_s) for s in timeline.spans] == [
+        ("generate_sequences", 1.0, 1.0),
+        ("compute_values", 2.0, 1.5),
+        ("compute_ref_log_prob", 2.0, 1.5),
+        ("compute_advantage", 0.5, 0.5),
+        ("update_critic", 0.5, 0.5),
     ]
 
 

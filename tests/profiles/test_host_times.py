@@ -10,7 +10,7 @@ from profiles.host_times import BEFORE_CALLS, BETWEEN_CALLS, IN_PASSES, slowed
 OF_A_MEASURED_MACHINE = {
     "call_s",
     "wake_s",
-    "start_skew_s",
+    "call_rank_s",
     "meeting_s",
 }
 OF_A_SERVER = {"front_end_s", "front_end_s_per_prompt_token", "batch_wait_s"}  # the last is a timer's

@@ -74,7 +74,7 @@ def job(**changes: object) -> Facts:
         "backward_s_per_pass": 1e-2,
         "call_s": 1e-3,
         "dispatch_s": 1e-3,
-        "start_skew_s": 1e-3,
+        "call_rank_s": 1e-3,
         "step_fixed_s": 1e-3,
         "export_s_per_tensor": 1e-3,
         "send_fixed_s": 1e-1,
@@ -93,7 +93,7 @@ def job(**changes: object) -> Facts:
     }
     generation = {
         "host_s_per_step": 1e-3,
-        "start_skew_s": 1e-3,
+        "call_rank_s": 1e-3,
         "batch_wait_s": 1e-3,
         "host_s_per_remote_rank": 1e-3,
         "call_s": 1e-3,

@@ -108,28 +108,29 @@ def test_a_few_disturbed_rows_do_not_pull(engines: Engines) -> None:
     assert np.median(errors) < 0.02
 
 
-def test_waiting_of_two_ranks_is_skew_of_either_engine_and_meetings(engines: Engines) -> None:
+def test_what_two_ranks_add_is_each_engines_own_and_meetings(engines: Engines) -> None:
     engines = replace(engines, training=replace(engines.training, meetings_per_step=4))
     slow = Engines(
         engines.device,
-        replace(engines.training, meeting_s=3e-4, start_skew_s=2e-3),
-        replace(engines.generation, start_skew_s=5e-3),
+        replace(engines.training, meeting_s=3e-4, call_rank_s=2e-3),
+        replace(engines.generation, call_rank_s=5e-3),
     )
     made = []
     for call in ("generate_sequences", "compute_values", "update_actor"):
         row = {**Probe(tiny_config(layers=2, hidden=64), 64, 4, 1, 16, 2).key("bf16", call), "ranks": 2}
-        scores = call == "compute_values"  # its span has all of a late start, its price the share of one call in three
-        made.append({**row, "latency_s": slow.price_on(row, 2) + scores * 2e-3 * 2 / 3})
+        made.append({**row, "latency_s": slow.price_on(row, 2)})
     expected = Together(5e-3, 2e-3, 3e-4)
-    for name in ("generation_skew_s", "training_skew_s", "meeting_s"):
+    for name in ("generation_rank_s", "training_rank_s", "meeting_s"):
         assert getattr(fit_together(made, engines), name) == pytest.approx(getattr(expected, name), rel=0.01)
-    assert fit_together(made[1:], engines).generation_skew_s == pytest.approx(2e-3, rel=0.01), (
+    assert fit_together(made[1:], engines).generation_rank_s == pytest.approx(2e-3, rel=0.01), (
         "nothing says it is another"
     )
     assert fit_together([], engines) == Together(0.0, 0.0, 0.0)
     slower = [{**row, "latency_s": 1.3 * engines.price_on(row, 2) + 2e-3} for row in made[1:2]]
     alone = [{**row, "neighbours": 0, "latency_s": 1.3 * engines.price_on(row, 1)} for row in slower]
-    assert fit_together(slower, engines, alone).training_skew_s == pytest.approx(2e-3, rel=0.01), "its price is no skew"
+    assert fit_together(slower, engines, alone).training_rank_s == pytest.approx(2e-3, rel=0.01), (
+        "its price is off, not its ranks"
+    )
 
 
 @pytest.mark.parametrize("kind", ["training", "generation"])

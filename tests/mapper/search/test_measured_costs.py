@@ -28,7 +28,7 @@ def job(algorithm="grpo", **engine):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize("cost", ["dispatch_s", "start_skew_s"])
+@pytest.mark.parametrize("cost", ["dispatch_s", "call_rank_s"])
 def test_what_comes_before_every_call_is_searched_with(cost, mode):
     found = find_plan(SearchRequest(job(**{cost: 0.05}), modes=(mode,), runners_up=False))
     assert found.status == "optimal"
@@ -45,7 +45,7 @@ def test_a_calibration_is_searched_with(mode):
 
 
 def test_copies_of_offloaded_states_are_calibrated_once():
-    facts = replace(job(start_skew_s=0.01), calibration=Calibration({"transition": 1.7}, "x"))
+    facts = replace(job(call_rank_s=0.01), calibration=Calibration({"transition": 1.7}, "x"))
     facts = replace(facts, device=facts.device.with_spec(replace(facts.device.spec, memory_bytes=6 * 2**30)))
     found = find_plan(SearchRequest(facts, options=SearchOptions(offload=True), runners_up=False))
     assert found.iteration_s == simulate(found.plan, facts).iteration_s

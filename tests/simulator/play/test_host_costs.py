@@ -72,26 +72,11 @@ def test_fixed_costs_count_calls_steps_and_passes() -> None:
     assert seconds(passes)["update_actor"] - seconds(plain)["update_actor"] == pytest.approx(64 / 4)
 
 
-def test_dispatch_and_skew_are_part_of_every_call() -> None:
-    plain, late = facts(), with_training(facts(), dispatch_s=1.0, start_skew_s=0.5)
-    late = replace(late, generation=replace(late.generation, start_skew_s=0.5))
+def test_dispatch_and_further_ranks_are_part_of_every_call() -> None:
+    plain, late = facts(), with_training(facts(), dispatch_s=1.0, call_rank_s=0.5)
+    late = replace(late, generation=replace(late.generation, call_rank_s=0.5))
     for key, before in seconds(plain, dp=4).items():
         assert seconds(late, dp=4)[key] - before == pytest.approx(1.0 + 3 * 0.5)
-
-
-def test_ranks_that_score_one_call_after_another_are_late_once() -> None:
-    """PPO scores three times, all issued together: a rank that starts late ends late by as much, not by three times."""
-    plain, late = facts(), with_training(facts(), start_skew_s=0.5)
-    scored = {
-        key: seconds(late, role, dp=4)[key] - seconds(plain, role, dp=4)[key]
-        for role, key in (
-            ("critic", "compute_values"),
-            ("reference", "compute_ref_log_prob"),
-            ("reward", "compute_reward"),
-        )
-    }
-    assert sum(scored.values()) == pytest.approx(3 * 0.5)
-    assert seconds(late, dp=4)["update_actor"] - seconds(plain, dp=4)["update_actor"] == pytest.approx(3 * 0.5)
 
 
 def test_ranks_wait_for_each_other_only_where_there_are_several() -> None:

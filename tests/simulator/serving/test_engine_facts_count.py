@@ -25,7 +25,7 @@ OF_TRANSITIONS = {"transition_fixed_s", "reload_bytes_per_s", "gather_s_per_laye
 }
 """Read by time and memory of weights on their way into the engine: tests of reshard and static_batches."""
 
-ELSEWHERE = {"start_skew_s", "wake_s", "shared_experts_beside", "tuned_experts"} | {
+ELSEWHERE = {"call_rank_s", "wake_s", "shared_experts_beside", "tuned_experts"} | {
     "picked_prompt_ratio",
     "picked_prompt_ratio_with_fp4",
 }
