@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -281,10 +281,16 @@ def _build(cls: type[_T], name: str, file: EngineFile, **more: object) -> _T:
     others = _stand_ins(name)
     switches = {one.name: getattr(file, one.name) for one in fields(cls) if one.name in EngineFile.model_fields}
     values = {key: fact.value for key, fact in file.facts.items()}
-    try:
-        return cls(**{"name": name, "stands_in": others, "bases": _bases(file, others), **switches, **values, **more})
-    except TypeError as error:
-        raise FileFormatError(f"engine file of {name}: {error}") from error
+    given = {"name": name, "stands_in": others, "bases": _bases(file, others), **switches, **values, **more}
+    facts = {one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(cls)}
+    if unknown := [key for key in values if key not in facts]:
+        raise FileFormatError(
+            f"engine file of {name}: no fact of a {file.kind} engine is {', '.join(unknown)}; take it out, "
+            "or where an older release profiled it, profile anew"
+        )
+    if missing := [key for key, needed in facts.items() if needed and key not in given]:
+        raise FileFormatError(f"engine file of {name}: it states no {', '.join(missing)}")
+    return cls(**given)
 
 
 def _stand_ins(name: str) -> tuple[str, ...]:

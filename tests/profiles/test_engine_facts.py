@@ -133,6 +133,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+SECONDS = {"value": 1.0, "unit": "s", "meaning": "", "basis": "assumed", "source": ""}
+
+
 def edit(folder: Path, **changes: object) -> None:
     path = folder / "mine@1.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
@@ -148,7 +151,8 @@ def test_a_new_file_is_an_engine(folder: Path) -> None:
     [
         ({"kind": "cooking"}, "kind"),
         ({"colour": "red"}, "colour"),
-        ({"facts": {}}, "missing .* required"),
+        ({"facts": {}}, "states no .*overlap_dp"),
+        ({"facts": {"start_skew_s": SECONDS}}, "no fact of a training engine is start_skew_s; .* profile"),
         ({"facts": {"overlap_dp": {"value": 1}}}, "unit"),
     ],
 )
