@@ -219,7 +219,6 @@ class TrainingEngine(_Engine):
     call_s: float = 0.0
     wake_s: float = 0.0
     dispatch_s: float = 0.0
-    dispatch_s_per_sample: float = 0.0
     dispatch_local_s: float = 0.0
     dispatch_iteration_s: float = 0.0
     dispatch_local_iteration_s: float = 0.0

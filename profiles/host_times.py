@@ -43,7 +43,6 @@ BETWEEN_CALLS = (
 
 BEFORE_CALLS = (
     "dispatch_s",
-    "dispatch_s_per_sample",
     "dispatch_local_s",
     "dispatch_iteration_s",
     "dispatch_local_iteration_s",

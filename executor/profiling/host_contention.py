@@ -5,9 +5,8 @@ another; all models on two ranks of one pool; and, where that is more ranks than
 of which three score at once. In the second, inference and training of the two pools go on at the same
 time, beside whatever else a run needs of the host. The third says what ``parallel_step`` says of ranks with GPUs of
 their own. What lies between calls is read off all of them, too: what a further rank adds is small beside what starts of
-a run differ by, and four ranks show it three times. What more samples add there, one rank with twice as many says.
-Times are those of a run's recorder. All are made four times, in turns, at the pace of the profile's cores, and again
-where they do not repeat (``visits``).
+a run differ by, and four ranks show it three times. Times are those of a run's recorder. All are made four times, in
+turns, at the pace of the profile's cores, and again where they do not repeat (``visits``).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +49,6 @@ SETS = ((("actor", "critic", "reference", "reward"),), (("actor", "reference"), 
 """Roles of each pool, with no neighbour and with one."""
 APART = (("actor",), ("critic",), ("reference",), ("reward",))
 """The same, with three."""
-MORE_SAMPLES = 2
-"""Times the samples of a probe: a second batch size on one rank, for what lies between calls."""
 ENGINE = "torch-native"
 
 
@@ -66,40 +62,33 @@ def measure_host_contention(
 
     ``InputError`` without Ray.
     """
-    more = replace(probe, samples=MORE_SAMPLES * probe.samples)
-    several = [*((probe, plan) for plan in plans_of(probe, crowded=crowded)), (more, plans_of(more)[0])]
-    runs = {str(number): run for number, run in enumerate(several)}
-    ranks = max(plan.num_gpus for _, plan in several)
+    plans = {str(number): plan for number, plan in enumerate(plans_of(probe, crowded=crowded))}
+    ranks = max(plan.num_gpus for plan in plans.values())
     with tempfile.TemporaryDirectory() as folder, CorePace(ranks) as cores:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(probe.config))
+        job = ProbeJob.of("ppo", probe.samples, probe.prompt, probe.response, minibatches=probe.minibatches)
 
-        def make(run: tuple[Probe, Plan]) -> Made:
-            of, plan = run
-            job = ProbeJob.of("ppo", of.samples, of.prompt, of.response, minibatches=of.minibatches)
+        def make(plan: Plan) -> Made:
             # a slot for each rank and no more: what Ray starts for idle ones takes cores while calls are timed
             config = run_section(path, dtype, plan.num_gpus, "sorted-digits", "per-character")
             return visit(job, plan, config, iterations, cores)
 
-        visits = visit_until_calm(runs, ROUNDS, make, pace_s)
-    for name, kept in visits.items():
-        of, plan = runs[name]
-        timelines = list(itertools.chain(*kept.visits))
-        if of is probe:
-            yield from _calls(probe, dtype, plan, timelines)
-        for part, summary in gaps(timelines, plan).items():
-            key = dispatch_key("ray", of.samples, plan.num_gpus, len(plan.pools), ENGINE)
-            yield BETWEEN_CALLS, {**key, "part": part}, summary
+        visits = visit_until_calm(plans, ROUNDS, make, pace_s)
+    for name, of_plan in visits.items():
+        yield from _rows(probe, dtype, plans[name], list(itertools.chain(*of_plan.visits)))
 
 
-def _calls(probe: Probe, dtype: str, plan: Plan, timelines: Sequence[Timeline]) -> Iterator[tuple[str, Key, Summary]]:
-    """What the iterations of a plan say of its calls, by table and key."""
+def _rows(probe: Probe, dtype: str, plan: Plan, timelines: Sequence[Timeline]) -> Iterator[tuple[str, Key, Summary]]:
+    """What the iterations of a plan say, by table and key."""
     ranks, pools = plan.num_gpus, len(plan.pools)
     alone = ranks == pools
     for call in calls_with(pools - 1) if alone else TOGETHER:
         times = [s.rank_s for t in timelines for s in t.spans if s.call == call]
         company: Key = {"neighbours": pools - 1} if alone else {"ranks": ranks}
         yield ROWS if alone else OF_RANKS, {**probe.key(dtype, call), **company}, summarise(times)
+    for part, summary in gaps(timelines, plan).items():
+        yield BETWEEN_CALLS, {**dispatch_key("ray", probe.samples, ranks, pools, ENGINE), "part": part}, summary
 
 
 def plans_of(probe: Probe, *, crowded: bool = False) -> list[Plan]:

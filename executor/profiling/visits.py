@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +37,6 @@ AT_MOST = 2
 """So many times the wanted visits are made of a plan whose visits do not repeat."""
 
 Visit = list["Timeline"]
-_Run = TypeVar("_Run")
 
 
 @dataclass(frozen=True)
@@ -147,17 +146,17 @@ def calm(visits: Sequence[Visit]) -> list[Visit]:
 
 
 def visit_until_calm(
-    runs: Mapping[str, _Run], wanted: int, make: Callable[[_Run], Made], pace_s: float
+    plans: Mapping[str, Plan], wanted: int, make: Callable[[Plan], Made], pace_s: float
 ) -> dict[str, Kept]:
-    """Visits of every plan, or plan and job, that repeat: ``wanted`` where the machine lets it, brought to ``pace_s``.
+    """Visits of every plan that repeat, ``wanted`` of each where the machine lets it, brought to ``pace_s``.
 
-    All are visited in turn, so that a disturbance does not hit one of them alone.
+    All plans are visited in turn, so that a disturbance does not hit one of them alone.
     """
-    made: dict[str, list[Made]] = {name: [] for name in runs}
+    made: dict[str, list[Made]] = {name: [] for name in plans}
     for _ in range(AT_MOST * wanted):
-        for name, run in runs.items():
+        for name, plan in plans.items():
             if len(calm([one.at(pace_s) for one in made[name]])) < wanted:
-                made[name].append(make(run))
+                made[name].append(make(plan))
     return {name: _kept(some, pace_s) for name, some in made.items()}
 
 

@@ -28,7 +28,6 @@ def local_facts(job: Job, config: RunConfig, plan: Plan) -> Facts:
         training = replace(
             training,
             dispatch_s=training.dispatch_local_s,
-            dispatch_s_per_sample=0.0,
             dispatch_iteration_s=training.dispatch_local_iteration_s,
             dispatch_rank_s=0.0,
             dispatch_pool_rank_s=0.0,

@@ -1,10 +1,10 @@
 """What lies between calls, as facts of the trainer's file: from table ``dispatch``.
 
-Seconds before a call are ``dispatch_s`` and ``dispatch_s_per_sample`` on one rank, more by ``dispatch_rank_s`` for each
-further rank of the host and by ``dispatch_pool_rank_s`` beside that for each further rank of the pool that is called.
-``dispatch_iteration_s`` comes once an iteration, with ``dispatch_iteration_s_per_sample``: prompts become rows, and
-what ran is read back. Behind a controller more samples take longer between calls, too: 0.2 ms from 192 to 384 of the
-example model, no more beyond (docs/log.md, 2026-11-27), so a batch much larger than those profiled is priced too long.
+Seconds before a call are ``dispatch_s`` on one rank, more by ``dispatch_rank_s`` for each further rank of the host and
+by ``dispatch_pool_rank_s`` beside that for each further rank of the pool that is called. ``dispatch_iteration_s``
+comes once an iteration, with ``dispatch_iteration_s_per_sample``: prompts become rows, and what ran is read back.
+Between calls batches move as they are: 4 times the samples took 7 % longer there, which is what starts of one run differ
+by, and are not priced (docs/log.md, 2026-11-27).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MEANINGS = {
     "dispatch_s": "between two calls that follow one another, launcher ray",
-    "dispatch_s_per_sample": "beside that for each sample, launcher ray",
     "dispatch_local_s": "the same, launcher local",
     "dispatch_iteration_s": "before the first call of an iteration and after its last, less one dispatch_s",
     "dispatch_local_iteration_s": "the same, launcher local",
@@ -40,36 +39,31 @@ def dispatch_seconds(rows: Sequence[Row]) -> dict[str, tuple[float, int]]:
     rows
         Of table ``dispatch``. Of ranks behind a controller those of a real engine hold, where there are any.
     """
-    out: dict[str, tuple[float, int]] = {}
-    around_s = _per_sample([row for row in rows if row["part"] == AROUND])
-    if around_s:
-        out["dispatch_iteration_s_per_sample"] = around_s
+    out = _of_samples([row for row in rows if row["part"] == AROUND])
+    sample_s, _ = out.get("dispatch_iteration_s_per_sample", (0.0, 0))
     for launcher, suffix in (("ray", ""), ("local", "_local")):
         mine = _believed([row for row in rows if row["launcher"] == launcher])
         between, around = ([r for r in mine if r["part"] == part] for part in (BETWEEN, AROUND))
         alone = {part: _medians(_of(found, 1, 1)) for part, found in ((BETWEEN, between), (AROUND, around))}
         if not alone[BETWEEN]:
             continue
-        between_s = _per_sample(between) if launcher == "ray" else None
-        if between_s:
-            out["dispatch_s_per_sample"] = between_s
-        out[f"dispatch{suffix}_s"] = _without_samples(alone[BETWEEN], between_s)
-        more = {n: s - alone[BETWEEN][n] for n, s in alone[AROUND].items() if n in alone[BETWEEN]}
+        out[f"dispatch{suffix}_s"] = _middle(alone[BETWEEN])
+        more = [s - alone[BETWEEN][n] - n * sample_s for n, s in alone[AROUND].items() if n in alone[BETWEEN]]
         if more:
-            out[f"dispatch{suffix}_iteration_s"] = _without_samples(more, around_s)
+            out[f"dispatch{suffix}_iteration_s"] = max(float(np.median(more)), 0.0), len(more)
         if launcher == "ray":
             out |= _of_further_ranks(between, alone[BETWEEN])
     return out
 
 
-def _per_sample(part: Sequence[Row]) -> tuple[float, int] | None:
+def _of_samples(around: Sequence[Row]) -> dict[str, tuple[float, int]]:
     """Slope over batch sizes of one rank, the median of those launchers and engines that have more than one size."""
     slopes = []
-    for of in sorted({(row["launcher"], row["engine"]) for row in part}):
-        alone = _medians(_of([row for row in part if (row["launcher"], row["engine"]) == of], 1, 1))
+    for of in sorted({(row["launcher"], row["engine"]) for row in around}):
+        alone = _medians(_of([row for row in around if (row["launcher"], row["engine"]) == of], 1, 1))
         if len(alone) > 1:
             slopes.append(float(np.polyfit(list(alone), list(alone.values()), 1)[0]))
-    return (max(float(np.median(slopes)), 0.0), len(slopes)) if slopes else None
+    return {"dispatch_iteration_s_per_sample": (max(float(np.median(slopes)), 0.0), len(slopes))} if slopes else {}
 
 
 def _believed(rows: Sequence[Row]) -> list[Row]:
@@ -87,10 +81,8 @@ def _medians(rows: Sequence[Row]) -> dict[int, float]:
     return {n: float(np.median([row["latency_s"] for row in rows if row["samples"] == n])) for n in sizes}
 
 
-def _without_samples(by_size: Mapping[int, float], per_sample: tuple[float, int] | None) -> tuple[float, int]:
-    """What is left of each batch size less its samples, the median; and how many sizes."""
-    slope_s, _ = per_sample or (0.0, 0)
-    return max(float(np.median([s - n * slope_s for n, s in by_size.items()])), 0.0), len(by_size)
+def _middle(by_size: Mapping[int, float]) -> tuple[float, int]:
+    return float(np.median(list(by_size.values()))), len(by_size)
 
 
 def _of_further_ranks(between: Sequence[Row], alone: Mapping[int, float]) -> dict[str, tuple[float, int]]:

@@ -148,7 +148,7 @@ def _dispatch_facts(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     out = {}
     for name, meaning in OF_DISPATCH.items():
         seconds, count = found.get(name, (0.0, 0))
-        over = "engines and launchers" if name.endswith("per_sample") else "batch sizes"
+        over = "launchers" if name.endswith("per_sample") else "batch sizes"
         source = f"median of table dispatch, number of {over}: {count}" if count else NOT_MEASURED
         out[name] = _fact(seconds, "s", meaning, source)
     return out

@@ -83,26 +83,9 @@ def as_called(facts: Facts, call: Call, cost: Cost, num_gpus: Ints | int) -> Cos
     runs = facts.generation if call.kind == "generate" else facts.training
     further = Cost.of_compute(runs.priced(call_rank_s=others))
     beside_s = facts.calibration.seconds_per_sample.get(call.api, 0.0) * facts.workload.num_samples
-    dispatch = dispatch_cost(facts) + Cost.of_compute(facts.training.priced(dispatch_pool_rank_s=others))
+    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0, dispatch_pool_rank_s=others))
     whole = (cost + further) * facts.correction(call.api, call.role) + dispatch
     return whole + Cost.of_compute(Priced.of(beside_s, Basis.MEASURED)) if beside_s else whole
-
-
-def dispatch_cost(facts: Facts) -> Cost:
-    """What comes before each call, whatever ranks it is for: the controller's turn, with the batch's samples.
-
-    Parameters
-    ----------
-    facts
-        Of the job.
-
-    Returns
-    -------
-    Cost
-        Seconds, a scalar.
-    """
-    per_sample = float(facts.workload.num_samples)
-    return Cost.of_compute(facts.training.priced(dispatch_s=1.0, dispatch_s_per_sample=per_sample))
 
 
 def call_of_kind(facts: Facts, kind: str) -> Call:
@@ -224,7 +207,7 @@ def controller_cost(facts: Facts, call: Call) -> Cost:
         Seconds, a scalar.
     """
     work = facts.workload
-    dispatch = dispatch_cost(facts)
+    dispatch = Cost.of_compute(facts.training.priced(dispatch_s=1.0))
     measured_s = facts.calibration.seconds_per_sample.get(call.key)
     if measured_s is not None:
         return Cost.of_compute(Priced.of(measured_s * work.num_samples, Basis.MEASURED))

@@ -81,7 +81,7 @@ def shared_host(facts: Facts) -> SharedHost | None:
         engine.dispatch_rank_s,
         crowded,
         engine.neighbour_spread,
-        engine.dispatch_s + engine.dispatch_s_per_sample * facts.workload.num_samples,
+        engine.dispatch_s,
         engine.dispatch_pool_rank_s,
     )
 

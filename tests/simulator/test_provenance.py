@@ -74,7 +74,6 @@ def job(**changes: object) -> Facts:
         "backward_s_per_pass": 1e-2,
         "call_s": 1e-3,
         "dispatch_s": 1e-3,
-        "dispatch_s_per_sample": 1e-5,
         "call_rank_s": 1e-3,
         "step_fixed_s": 1e-3,
         "export_s_per_tensor": 1e-3,

@@ -39,11 +39,9 @@ def test_calls_are_timed_alone_and_beside_ranks_of_other_pools(crowded, monkeypa
     }
     together = [(key["call"], key["ranks"]) for table, key, _ in measured if table == "parallel_step"]
     assert together == [(call, 2) for call in TOGETHER]
-    between = [
-        (key["samples"], key["ranks"], key["pools"], key["part"]) for table, key, _ in measured if table == "dispatch"
-    ]
-    sizes = [(32, 1, 1), (32, 2, 2), (32, 2, 1), *([(32, 4, 4)] if crowded else []), (64, 1, 1)]
-    assert between == [(*size, part) for size in sizes for part in PARTS]
+    between = [(key["ranks"], key["pools"], key["part"]) for table, key, _ in measured if table == "dispatch"]
+    sizes = [(1, 1), (2, 2), (2, 1), *([(4, 4)] if crowded else [])]
+    assert between == [(ranks, pools, part) for ranks, pools in sizes for part in PARTS]
 
 
 def test_plans_of_a_rank_a_pool_differ_in_their_pools_alone():

@@ -18,7 +18,6 @@ from tests.builders import make_facts, make_plan, workload
 ROLES = ("actor", "critic", "reference", "reward")
 DISPATCH_S = {
     "dispatch_s": 0.2,
-    "dispatch_s_per_sample": 1e-3,
     "dispatch_iteration_s": 1.0,
     "dispatch_iteration_s_per_sample": 1e-2,
     "dispatch_pool_rank_s": 0.05,

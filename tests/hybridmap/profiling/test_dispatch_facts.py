@@ -49,8 +49,7 @@ def test_runs_of_an_engine_say_more_than_fakes_and_batch_sizes_are_held_apart():
     fakes = [*rows(1, 1, 9.0, engine=FAKE), *rows(4, 4, 99.0, engine=FAKE)]
     real = [*rows(1, 1, 2e-3), *rows(2, 2, 3e-3), *rows(1, 1, 4e-3, samples=64), *rows(2, 2, 7e-3, samples=64)]
     found = dispatch_seconds([*fakes, *real])
-    assert found["dispatch_s"] == (pytest.approx(0.0), 2)
-    assert found["dispatch_s_per_sample"] == (pytest.approx(2e-3 / 32), 1)
+    assert found["dispatch_s"] == (pytest.approx(3e-3), 2)
     assert found["dispatch_rank_s"] == (pytest.approx(2e-3), 2)
     assert dispatch_seconds(fakes)["dispatch_s"] == (9.0, 1)
 
@@ -73,20 +72,9 @@ def test_rows_of_a_batch_take_time_once_an_iteration():
     assert one_size["dispatch_iteration_s"] == (pytest.approx(7e-3 + 192e-5), 1)
 
 
-def test_more_samples_take_longer_between_calls_behind_a_controller():
-    """2 ms and 1 us a sample; in one process batches do not move."""
-    real = [*rows(1, 1, 2.2e-3, samples=192), *rows(1, 1, 2.4e-3, samples=384), *rows(2, 2, 2.7e-3, samples=192)]
-    local = [*rows(1, 1, 1e-4, 1e-3, 32, "local", FAKE), *rows(1, 1, 3e-4, 1e-3, 256, "local", FAKE)]
-    found = {name: value for name, (value, _) in dispatch_seconds([*real, *local]).items()}
-    assert (found["dispatch_s"], found["dispatch_s_per_sample"]) == pytest.approx((2e-3, 2e-4 / 192))
-    assert found["dispatch_rank_s"] == pytest.approx(5e-4), "of the batch that both were run with"
-    assert found["dispatch_local_s"] == pytest.approx(2e-4)
-
-
 def test_no_row_takes_less_than_no_time():
-    shrinking = [*rows(1, 1, 2e-3, 9e-3, 32), *rows(1, 1, 1e-3, 5e-3, 256)]
-    found = dispatch_seconds(shrinking)
-    assert found["dispatch_iteration_s_per_sample"][0] == found["dispatch_s_per_sample"][0] == 0.0
+    shrinking = [*rows(1, 1, 1e-3, 9e-3, 32), *rows(1, 1, 1e-3, 5e-3, 256)]
+    assert dispatch_seconds(shrinking)["dispatch_iteration_s_per_sample"][0] == 0.0
 
 
 def test_what_was_not_measured_is_left_out():
