@@ -2,6 +2,10 @@
 
 Beside one more busy process a kernel may put two ranks on one core and leave them there: what they compute at once then
 takes twice as long. Only for runs that have the machine to themselves: two of them would share the first core.
+
+Threads of one rank share its core, and would interrupt each other as they wake. Gloo's reader does so while the thread
+that it wakes for holds the lock of their socket, and asks for that lock again and again until its turn is over: 150,000
+times a second, a third of a training step (docs/log.md, 2026-11-27). Threads of the batch class wait for their turn.
 """
 
 from __future__ import annotations
@@ -10,10 +14,11 @@ import os
 
 
 def stay_on_core(number: int) -> None:
-    """Let this thread, and those that it starts, compute on one core: the ``number``-th that it may use, from 0.
+    """Let this thread, and those that it starts, compute in turn on one core: the ``number``-th it may use, from 0.
 
     Ranks beyond the last core start again at the first. Nothing changes where the system knows no affinity (macOS).
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[number % len(cores)]})
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
