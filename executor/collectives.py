@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from executor.cores import wait_for_turns
 from executor.device_time import DeviceSeconds
 from executor.records import COLLECTIVE_TIMEOUT_S
 from simulator.plan.groups import (
@@ -146,6 +147,8 @@ def join_world(
     """
     if dist.is_initialized() or (identity.num_ranks == 1 and not alone):
         return
+    if device.type == "cpu":
+        wait_for_turns()
     timeout = timedelta(seconds=timeout_s)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",

@@ -7,29 +7,37 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
-SCRIPT = """
-import os, sys, threading
+ON_A_CORE = """
+import os, sys
 from executor.cores import stay_on_core
 stay_on_core(int(sys.argv[1]))
 print(*os.sched_getaffinity(0))
-thread = threading.Thread(target=lambda: print(os.sched_getscheduler(0) == os.SCHED_BATCH))
-thread.start()
-thread.join()
+"""
+WITH_OTHERS = """
+import os, socket, torch
+from pathlib import Path
+from executor.collectives import join_world
+from executor.records import Identity
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+join_world(Identity("A", 0, 1), f"tcp://127.0.0.1:{port}", torch.device("cpu"), alone=True)
+named = {int(task.name): (task / "comm").read_text() for task in Path("/proc/self/task").iterdir()}
+print(*{os.sched_getscheduler(task) == os.SCHED_BATCH for task, name in named.items() if "gloo" in name})
 """
 
 
-def lines_of(number: int) -> list[str]:
-    """What a rank of that number says, in a process of its own: a thread does not get back what it gave up."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(number)], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+def said(script: str, *arguments: str) -> str:
+    """What a rank prints in a process of its own: a thread does not get back what it gave up."""
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_ranks_take_the_cores_that_they_may_use_in_turn() -> None:
     usable = sorted(os.sched_getaffinity(0))
     for number in (0, 1, len(usable)):
-        assert lines_of(number)[0] == str(usable[number % len(usable)])
+        assert said(ON_A_CORE, str(number)) == str(usable[number % len(usable)])
 
 
-def test_threads_of_a_rank_do_not_interrupt_each_other() -> None:
-    """Those that it starts later, such as gloo's."""
-    assert lines_of(0)[1] == "True"
+def test_threads_of_gloo_do_not_interrupt_those_that_they_wake_for() -> None:
+    assert said(WITH_OTHERS) == "True"
