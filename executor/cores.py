@@ -11,6 +11,7 @@ each take to train (docs/log.md, 2026-11-27).
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 
 def stay_on_core(number: int) -> None:
@@ -27,4 +28,5 @@ def stay_on_core(number: int) -> None:
 def wait_for_turns() -> None:
     """Put this thread, and those that it starts, into Linux's batch class: as much of a core, but none on waking."""
     if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        with suppress(OSError):  # a sandbox may know one class only (gVisor): runs are right there, and slower
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
