@@ -14,7 +14,7 @@ stay_on_core(int(sys.argv[1]))
 print(*os.sched_getaffinity(0))
 """
 WITH_OTHERS = """
-import os, socket, torch
+import os, socket, time, torch
 from pathlib import Path
 from executor.collectives import join_world
 from executor.records import Identity
@@ -22,15 +22,16 @@ with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
 join_world(Identity("A", 0, 1), f"tcp://127.0.0.1:{port}", torch.device("cpu"), alone=True)
-named = {int(task.name): (task / "comm").read_text() for task in Path("/proc/self/task").iterdir()}
-print(*{os.sched_getscheduler(task) == os.SCHED_BATCH for task, name in named.items() if "gloo" in name})
+while not (gloo := [int(p.parent.name) for p in Path("/proc/self/task").glob("*/comm") if "gloo" in p.read_text()]):
+    time.sleep(0.01)  # a thread takes its name once it runs
+print(*{os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in gloo})
 """
 
 
 def said(script: str, *arguments: str) -> str:
     """What a rank prints in a process of its own: a thread does not get back what it gave up."""
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
 
 
 def test_ranks_take_the_cores_that_they_may_use_in_turn() -> None:
