@@ -145,10 +145,10 @@ def join_world(
 
     A pool of one meets nobody, unless an engine wants a process group even ``alone``.
     """
+    if device.type == "cpu":
+        wait_for_turns()  # a pool of one, too: gloo takes its weights to other pools
     if dist.is_initialized() or (identity.num_ranks == 1 and not alone):
         return
-    if device.type == "cpu":
-        wait_for_turns()
     timeout = timedelta(seconds=timeout_s)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",

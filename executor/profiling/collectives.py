@@ -29,7 +29,6 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 GLOO_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MIN_SAMPLE_S = 1e-3
 START_TIMEOUT_S = 120.0
-LEAST_FAST = 3
 
 
 def measure_collectives(
@@ -102,13 +101,7 @@ def _rank(
 
 
 def _measured(run: Callable[[], object], device: torch.device, precision: Precision) -> Summary:
-    """Samples of as many calls as fill a millisecond; the first rank says when there are enough.
-
-    On a CPU the fastest quarter counts. A rank's own thread and gloo's share its core, and the one that wakes waits for
-    a slice of the scheduler, 3 to 4 ms, or not at all. How often depends on what each does then: in samples most times,
-    in runs hardly. What meetings cost in runs is fitted on runs (``meeting_s``).
-    """
-    share = 1.0 if device.type == "cuda" else 0.25
+    """Samples of as many calls as fill a millisecond; the first rank says when there are enough."""
     for _ in range(3):
         run()
     calls = _agreed(max(1.0, MIN_SAMPLE_S / max(_timed(run, 1, device), 1e-7)), device)
@@ -116,7 +109,7 @@ def _measured(run: Callable[[], object], device: torch.device, precision: Precis
     while True:
         dist.barrier()
         times.append(_timed(run, calls, device) / calls)
-        found = summarise(sorted(times)[: max(LEAST_FAST, round(share * len(times)))])
+        found = summarise(times)
         known = len(times) >= precision.min_repeats and found.half_width <= precision.half_width
         over = len(times) >= precision.max_repeats or time.perf_counter() - start_s > precision.max_s
         if _agreed(float(known or over), device):

@@ -3,8 +3,8 @@
 Seconds before a call are ``dispatch_s`` on one rank, more by ``dispatch_rank_s`` for each further rank of the host and
 by ``dispatch_pool_rank_s`` beside that for each further rank of the pool that is called. ``dispatch_iteration_s``
 comes once an iteration, with ``dispatch_iteration_s_per_sample``: prompts become rows, and what ran is read back.
-Between calls batches move as they are: 4 times the samples took 7 % longer there, which is what starts of one run
-differ by, and are not priced (docs/log.md, 2026-11-27).
+Between calls batches move as they are: up to twice the samples of a profile take a tenth longer there, more do not,
+and starts of one run differ by 6 %, so that is not priced (docs/log.md, 2026-11-27).
 """
 
 from __future__ import annotations
